@@ -1,0 +1,1 @@
+"""The words and contracts that the ingest worker and the query server both speak; imports neither."""

@@ -1,0 +1,178 @@
+"""Documents on their way through the system, as frozen values: elements, chunks, and the states they end in."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class DocumentState(StrEnum):
+    """What became of a document; the names are public."""
+
+    QUEUED = "queued"
+    INDEXING = "indexing"
+    INDEXED = "indexed"
+    PARTIAL = "partial"
+    NEEDS_OCR = "needs_ocr"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    EXCLUDED = "excluded"
+    DELETED = "deleted"
+
+
+class JobState(StrEnum):
+    """Where a job stands; the names are public."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    SUCCEEDED = "succeeded"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+class ElementKind(StrEnum):
+    """What a parser saw."""
+
+    HEADING = "heading"
+    TEXT = "text"
+    TABLE = "table"
+    CODE = "code"
+
+
+class ChunkKind(StrEnum):
+    """What a chunk holds; the names are public (`kind` of a search result)."""
+
+    TEXT = "text"
+    TABLE = "table"
+    CODE = "code"
+    CAPTION = "caption"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Where something stands in its file. All numbers are 1-based and inclusive; what is not known is None, never guessed.
+
+    `page_*` is the PDF's own page index, not the printed label. `line_*` counts lines of the decoded file.
+    """
+
+    page_start: int | None = None
+    page_end: int | None = None
+    line_start: int | None = None
+    line_end: int | None = None
+
+    def union(self, other: Span) -> Span:
+        """The smallest span that holds both."""
+
+        def low(a: int | None, b: int | None) -> int | None:
+            return b if a is None else a if b is None else min(a, b)
+
+        def high(a: int | None, b: int | None) -> int | None:
+            return b if a is None else a if b is None else max(a, b)
+
+        return Span(
+            page_start=low(self.page_start, other.page_start),
+            page_end=high(self.page_end, other.page_end),
+            line_start=low(self.line_start, other.line_start),
+            line_end=high(self.line_end, other.line_end),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Element:
+    """One piece of a parsed document, in reading order.
+
+    `level` is a heading's depth from 1. `language` is a code block's or source file's language (`python`), when known.
+    A table's `text` is Markdown with its header row first. Source code is one CODE element that holds the whole file.
+    """
+
+    kind: ElementKind
+    text: str
+    span: Span = Span()
+    level: int | None = None
+    language: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedDocument:
+    """What a parser made of a file's bytes.
+
+    `page_count` and `pages_with_text` are None for formats without pages. `is_source` marks a file of source code, whose one
+    element goes through the syntax tree. `encoding` names the codec that decoded the bytes. `warnings` are sentences for people.
+    """
+
+    elements: tuple[Element, ...]
+    media_type: str
+    title: str | None = None
+    is_source: bool = False
+    page_count: int | None = None
+    pages_with_text: int | None = None
+    encoding: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+_CONTENT_NAMESPACE = b"docwell.chunk.1\0"
+_INPUT_NAMESPACE = b"docwell.input.1\0"
+
+
+def _digest(namespace: bytes, *parts: str) -> uuid.UUID:
+    digest = hashlib.sha256(namespace)
+    for part in parts:
+        raw = part.encode("utf-8")
+        digest.update(len(raw).to_bytes(8, "big"))
+        digest.update(raw)
+    return uuid.UUID(bytes=digest.digest()[:16])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A passage: its content, which makes its identity, and its place, which does not.
+
+    `section` is the heading path from the outermost heading in, `symbol` the dotted path of a unit of code
+    (`Invoice.cancel`). `tokens` counts `text` with the bundled tokenizer.
+    """
+
+    kind: ChunkKind
+    text: str
+    tokens: int
+    section: tuple[str, ...] = ()
+    symbol: str | None = None
+    language: str | None = None
+    span: Span = Span()
+
+    @property
+    def section_text(self) -> str | None:
+        """The heading path as people read it: `Billing > Cancelling`."""
+        return " > ".join(self.section) or None
+
+    @property
+    def chunk_id(self) -> uuid.UUID:
+        """The same content has the same id on every machine, wherever it stands."""
+        return _digest(
+            _CONTENT_NAMESPACE, self.kind, self.section_text or "", self.symbol or "", self.language or "", self.text
+        )
+
+    @property
+    def embedded_text(self) -> str:
+        """What is embedded and made into terms: the heading path or symbol, then the passage."""
+        heading = self.symbol or self.section_text
+        return f"{heading}\n{self.text}" if heading else self.text
+
+
+def input_id(embedded_text: str) -> uuid.UUID:
+    """The key under which the vector of this embedded input is stored."""
+    return _digest(_INPUT_NAMESPACE, embedded_text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a document's job ended, for the document row and for people.
+
+    `state` is one of INDEXED, PARTIAL, NEEDS_OCR, SKIPPED, FAILED. `reason_code` is a short snake_case name, `reason` a sentence.
+    """
+
+    state: DocumentState
+    reason_code: str | None = None
+    reason: str | None = None
