@@ -1,0 +1,231 @@
+"""All settings: environment variables `DOCWELL_…`, then `docwell.toml`, then the defaults written here."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator
+
+from shared.errors import ConfigurationError
+
+PREFIX = "DOCWELL_"
+DEFAULT_CONFIG = "docwell.toml"
+
+# A `[[sources]]` name, and a namespace: what fits in a URL, a path and a label without quoting.
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+
+
+def _split(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Secrets = Annotated[tuple[SecretStr, ...], BeforeValidator(_split)]
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+
+class SourceSettings(BaseModel):
+    """One `[[sources]]` table: a folder that is watched."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name
+    type: Literal["folder"] = "folder"
+    root: Path
+    namespace: Name = "default"
+    tags: Words = ()
+    readers: Words | None = None
+    ignore: Words = ()
+    max_bytes: int | None = Field(None, gt=0)
+
+
+class Settings(BaseModel):
+    """Every setting, frozen. Field `embedding_model` is `DOCWELL_EMBEDDING_MODEL`, and `embedding_model` in `docwell.toml`.
+
+    Secrets (`SecretStr`) may be given as `DOCWELL_<NAME>_FILE`, the path of a file that holds them.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    home: Path = Path(".docwell")
+    inbox: Path = Path("inbox")
+
+    database_url: SecretStr | None = None
+    query_database_url: SecretStr | None = None
+    redis_url: SecretStr | None = None
+    embedder_url: str | None = None
+
+    api_host: str = "127.0.0.1"
+    api_port: int = Field(8080, ge=0, le=65535)
+    mcp_host: str = "127.0.0.1"
+    mcp_port: int = Field(8090, ge=0, le=65535)
+    embedder_host: str = "127.0.0.1"
+    embedder_port: int = Field(8070, ge=0, le=65535)
+    api_tokens: Secrets = ()
+    mcp_tokens: Secrets = ()
+    mcp_allowed_hosts: Words = ()
+
+    embedding_provider: Literal["local", "openai"] = "local"
+    embedding_base_url: str | None = None
+    embedding_api_key: SecretStr | None = None
+    embedding_model: str | None = None
+    embedding_dimension: int | None = Field(None, ge=1, le=4000)
+    embedding_model_path: Path | None = None
+
+    chunk_tokens: int = Field(480, ge=64, le=2000)
+    chunk_overlap: int = Field(80, ge=0)
+    max_bytes: int = Field(256 * 1024 * 1024, gt=0)
+    parse_timeout_seconds: float = Field(120.0, gt=0)
+    parse_memory_bytes: int = Field(2 * 1024**3, ge=256 * 1024**2)
+    keep_versions: int = Field(5, ge=1)
+
+    worker_concurrency: int | None = Field(None, ge=1)
+    job_attempts: int = Field(5, ge=1)
+    job_lease_seconds: float = Field(60.0, ge=1)
+    scheduler_tick_seconds: float = Field(1.0, gt=0)
+
+    watch_mode: Literal["auto", "native", "poll"] = "auto"
+    watch_settle_seconds: float = Field(1.0, ge=0)
+    watch_poll_seconds: float = Field(5.0, gt=0)
+    watch_rescan_seconds: float = Field(300.0, gt=0)
+    delete_grace_seconds: float = Field(2.0, ge=0)
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "console", "json"] = "auto"
+
+    sources: tuple[SourceSettings, ...] = ()
+
+    @field_validator("chunk_overlap")
+    @classmethod
+    def _overlap_fits(cls, value: int, info: Any) -> int:
+        tokens = info.data.get("chunk_tokens")
+        if tokens is not None and value > tokens // 2:
+            raise ValueError(f"the overlap may be at most half of chunk_tokens ({tokens})")
+        return value
+
+
+def _known_variables() -> dict[str, str]:
+    names = {PREFIX + field.upper(): field for field in Settings.model_fields if field != "sources"}
+    return names
+
+
+def _is_secret(field: str) -> bool:
+    return "SecretStr" in str(Settings.model_fields[field].annotation)
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    return close[0] if close else known[0]
+
+
+def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    known = _known_variables()
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for variable, raw in sorted(environment.items()):
+        if not variable.startswith(PREFIX) or variable == PREFIX + "CONFIG":
+            continue
+        field = known.get(variable)
+        if field is not None:
+            if raw != "":
+                values[field], origins[field] = raw, variable
+            continue
+        field = known.get(variable.removesuffix("_FILE"))
+        if variable.endswith("_FILE") and field is not None and _is_secret(field):
+            if variable.removesuffix("_FILE") in environment:
+                raise ConfigurationError(
+                    f"Both {variable.removesuffix('_FILE')} and {variable} are set: keep one of them."
+                )
+            values[field], origins[field] = _read_secret(variable, raw), variable
+            continue
+        raise ConfigurationError(
+            f"Unknown setting {variable}. The nearest known one is {_nearest(variable, sorted(known))}.",
+            code="unknown_setting",
+        )
+    return values, origins
+
+
+def _read_secret(variable: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{variable} names {path}, which cannot be read: {error}.") from error
+
+
+def _from_file(path: Path, *, must_exist: bool) -> tuple[dict[str, Any], dict[str, str]]:
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        if must_exist:
+            raise ConfigurationError(f"DOCWELL_CONFIG names {path}, which does not exist.") from None
+        return {}, {}
+    except OSError as error:
+        raise ConfigurationError(f"The configuration {path} cannot be read: {error}.") from error
+    try:
+        values = tomllib.loads(raw.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"The configuration {path} is no valid TOML: {error}.") from error
+    fields = sorted(Settings.model_fields)
+    for name in values:
+        if name not in Settings.model_fields:
+            raise ConfigurationError(
+                f"Unknown setting {name} in {path}. The nearest known one is {_nearest(name, fields)}.",
+                code="unknown_setting",
+            )
+    return values, {name: str(path) for name in values}
+
+
+def load_settings(
+    environment: Mapping[str, str] | None = None, *, directory: Path | None = None, **overrides: Any
+) -> tuple[Settings, dict[str, str]]:
+    """The settings in force, and where each one that is not a default comes from.
+
+    `overrides` (from the command line) win over the environment, the environment over `docwell.toml`. Relative `home`,
+    `inbox` and source roots are taken from `directory` (the current one), in a file from the file's own folder.
+
+    Raises:
+        ConfigurationError: an unknown name, a value that does not fit, or a file that cannot be read.
+    """
+    environment = os.environ if environment is None else environment
+    directory = Path.cwd() if directory is None else directory
+    named = environment.get(PREFIX + "CONFIG")
+    config = directory / (named or DEFAULT_CONFIG)
+    values, origins = _from_file(config, must_exist=named is not None)
+    for name in ("home", "inbox", "embedding_model_path"):
+        if isinstance(values.get(name), str):
+            values[name] = str(config.parent / values[name])
+    for source in values.get("sources", []) if isinstance(values.get("sources"), list) else []:
+        if isinstance(source, dict) and isinstance(source.get("root"), str):
+            source["root"] = str(config.parent / Path(source["root"]).expanduser())
+    from_environment, environment_origins = _from_environment(environment)
+    values |= from_environment
+    origins |= environment_origins
+    for name, value in overrides.items():
+        if value is not None:
+            values[name], origins[name] = value, "command line"
+    try:
+        settings = Settings.model_validate(values)
+    except ValidationError as error:
+        raise ConfigurationError(_explain(error, origins)) from None
+    absolute = {
+        name: (directory / getattr(settings, name).expanduser()).resolve()
+        for name in ("home", "inbox", "embedding_model_path")
+        if getattr(settings, name) is not None
+    }
+    return settings.model_copy(update=absolute), origins
+
+
+def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
+    lines = []
+    for item in error.errors(include_input=False, include_url=False):
+        field = str(item["loc"][0]) if item["loc"] else "settings"
+        where = ".".join(str(part) for part in item["loc"])
+        lines.append(f"{where} (from {origins.get(field, 'the defaults')}): {item['msg']}")
+    return "A setting does not fit. " + "; ".join(lines) + "."

@@ -1,0 +1,151 @@
+"""Connections to PostgreSQL: pools, the reader's role, and the check that the schema is the one this code knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, LiteralString
+
+import psycopg
+from pgvector.psycopg import register_vector
+from psycopg import Connection
+from psycopg.rows import TupleRow
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from shared.errors import ConfigurationError, ServiceUnavailable
+
+SCHEMA_VERSION = 1
+"""The newest migration that this code was written for."""
+
+MINIMUM_PGVECTOR = (0, 8, 4)
+"""Before 0.8.4 a deleted row could break the HNSW graph for good (pgvector issue 993)."""
+
+READER_ROLE = "docwell_reader"
+
+_UNREACHABLE = "PostgreSQL cannot be reached: {error}. Start Docwell with `make run` (or `docwell up`), or check DOCWELL_DATABASE_URL."
+
+Pool = ConnectionPool[Connection[TupleRow]]
+
+
+def connection_options(*, as_reader: bool, statement_timeout_ms: int) -> str:
+    """libpq's `options`: the search path, a time limit for statements and, for the query side, the reader's role."""
+    options = f"-c search_path=docwell,public -c statement_timeout={statement_timeout_ms} -c timezone=UTC"
+    if as_reader:
+        options += f" -c role={READER_ROLE} -c default_transaction_read_only=on"
+    return options
+
+
+def _configure(connection: Connection[Any]) -> None:
+    register_vector(connection)
+    connection.commit()
+
+
+def open_pool(
+    url: str,
+    *,
+    name: str,
+    size: int = 4,
+    as_reader: bool = False,
+    statement_timeout_ms: int = 60_000,
+    wait_seconds: float = 10.0,
+) -> Pool:
+    """A pool that opens connections when they are first wanted and mends itself when PostgreSQL was away.
+
+    `as_reader` makes every connection read-only under the role `docwell_reader`, whoever logs in.
+    `wait_seconds` is how long `connection()` waits for a free one before it gives up.
+    """
+    return ConnectionPool(
+        url,
+        kwargs={
+            "options": connection_options(as_reader=as_reader, statement_timeout_ms=statement_timeout_ms),
+            "application_name": name,
+            "connect_timeout": 5,
+        },
+        min_size=0,
+        max_size=size,
+        timeout=wait_seconds,
+        max_idle=300,
+        reconnect_timeout=wait_seconds,
+        configure=_configure,
+        check=ConnectionPool.check_connection,
+        name=name,
+        open=True,
+    )
+
+
+def connect(
+    url: str, *, name: str = "docwell", as_reader: bool = False, autocommit: bool = False
+) -> Connection[TupleRow]:
+    """One connection, for a command that needs no pool.
+
+    Raises:
+        ServiceUnavailable: PostgreSQL cannot be reached.
+    """
+    try:
+        connection = psycopg.connect(
+            url,
+            options=connection_options(as_reader=as_reader, statement_timeout_ms=60_000),
+            application_name=name,
+            connect_timeout=5,
+            autocommit=autocommit,
+        )
+    except psycopg.OperationalError as error:
+        raise ServiceUnavailable(_UNREACHABLE.format(error=first_line(error)), code="database_unavailable") from error
+    return connection
+
+
+@contextmanager
+def reachable() -> Iterator[None]:
+    """Turns the loss of PostgreSQL into ServiceUnavailable, which names it and says how to start it."""
+    try:
+        yield
+    except (PoolTimeout, psycopg.OperationalError) as error:
+        if isinstance(error, psycopg.errors.QueryCanceled | psycopg.errors.TransactionRollback):
+            raise
+        raise ServiceUnavailable(_UNREACHABLE.format(error=first_line(error)), code="database_unavailable") from error
+
+
+def first_line(error: BaseException) -> str:
+    """An error's first line: libpq repeats itself over many."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+_VERSIONS: LiteralString = """
+    SELECT (SELECT max(version) FROM docwell.migration),
+           (SELECT extversion FROM pg_extension WHERE extname = 'vector')
+"""
+
+
+def check_schema(connection: Connection[Any]) -> None:
+    """Refuses a schema that this code was not written for.
+
+    Raises:
+        ConfigurationError: not migrated, migrated by a newer Docwell, or pgvector is too old; the message has the cure.
+    """
+    try:
+        row = connection.execute(_VERSIONS).fetchone()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+        connection.rollback()
+        raise ConfigurationError(
+            "This database holds no Docwell schema. Run `docwell migrate`.", code="schema_missing"
+        ) from None
+    version, extension = row if row is not None else (None, None)
+    if version is None or version < SCHEMA_VERSION:
+        raise ConfigurationError(
+            f"The database schema has version {version or 0}, this Docwell needs {SCHEMA_VERSION}. Run `docwell migrate`.",
+            code="schema_old",
+        )
+    if version > SCHEMA_VERSION:
+        raise ConfigurationError(
+            f"The database schema has version {version}, this Docwell knows {SCHEMA_VERSION}: it was migrated by a newer"
+            " Docwell. Update this installation.",
+            code="schema_new",
+        )
+    if extension is None or tuple(int(part) for part in extension.split(".")[:3]) < MINIMUM_PGVECTOR:
+        needed = ".".join(map(str, MINIMUM_PGVECTOR))
+        raise ConfigurationError(
+            f"pgvector {needed} or newer is needed, the database has {extension or 'none'}."
+            " Install it and run `ALTER EXTENSION vector UPDATE`.",
+            code="pgvector_old",
+        )
