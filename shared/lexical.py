@@ -1,0 +1,285 @@
+"""Terms of a text for keyword search: one module for both sides, so that what is indexed is what is asked for.
+
+A text is cut into tokens, and each token gives one or more terms:
+
+- a word gives its English Snowball stem with accents folded (`Rechnungen` -> `rechnungen`, `cafés` -> `cafe`) and, when that
+  differs, its exact folded form too. Stemming by the language of a text would need the same guess for a passage of 400 words
+  and for a query of two, so for now one stemmer serves all Latin words and the exact form serves the rest;
+- a compound (`snake_case`, `camelCase`, `ERR-0042`, `src/app/main.py`, `std::vector`) gives itself whole, its segments, and
+  their words; a version number (`v1.9.2`) itself and what it belongs to (`1.9`);
+- a run of a script that is written without spaces (Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese, Tibetan) gives its
+  characters and its pairs of characters when indexed, and only the pairs when asked for. Such a run ends at a script border,
+  so `docker部署` is `docker` and `部署`.
+
+A term is known by its number, a hash. A chunk's length for BM25 is the sum of its counts: every form of a word counts, which
+stretches all chunks alike, so the quotient of length and average length keeps its meaning.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from hashlib import blake2b
+
+import Stemmer  # type: ignore[import-not-found]
+
+from shared.stop_words import STOP_WORDS
+
+LEXICAL_VERSION = 1
+"""Raised whenever the same text would give other terms; stored terms of another version must be made again."""
+
+TERM_SPACE = 1_000_000_000
+"""Term numbers are 1..TERM_SPACE: the most dimensions that pgvector's sparsevec takes."""
+
+MOST_TERMS = 16_000
+"""Non-zero elements that a sparsevec can hold; of a chunk with more terms the most frequent are kept."""
+
+LONGEST_WORD = 64
+LONGEST_COMPOUND = 160
+"""Characters after which a word or a compound is cut: beyond stand encoded data and minified code, which nobody asks for."""
+
+_UNSPACED = (
+    "\u0e00-\u0eff\u0f00-\u0fbc\u1000-\u109f\u1100-\u11ff\u1780-\u17d3\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3041-\u3096"
+    "\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3131-\u318e\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97c\uac00-\ud7fb\uf900-\ufaff"
+    "\U00020000-\U0003fffd"
+)
+# Combining marks that Python's \w leaves out: without them a Hindi or a vocalised Arabic word would fall into pieces.
+_MARKS = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670"
+    "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0900-\u0963\u0971-\u0df3"
+)
+_WORD = rf"[^\W{_UNSPACED}]+(?:[{_MARKS}]+[^\W{_UNSPACED}]*)*"
+_TOKEN = re.compile(
+    rf"[{_UNSPACED}]+|[A-Za-z](?:\+\+|#)(?![\w+#])|{_WORD}(?:(?:::|->|[._/\\:@'’-]){_WORD})*",
+)
+_COMPOUND = re.compile(rf"[^\w{_MARKS}'’]|_|\d[^\W\d]|[^\W\d]\d|[a-z][A-Z]|[A-Z]{{2}}[a-z]")
+_SEGMENTS = (re.compile(r"[/\\]"), re.compile(r"::|->|[.:@]"), re.compile(r"[-'’]"))
+_HUMPS = re.compile(r"\d+|[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]")
+_VERSION = re.compile(r"v?(\d+(?:\.\d+)+)(.*)")
+_STRIPPED_MARKS = re.compile("[\u0300-\u036f\u0591-\u05c7\u0640\u064b-\u065f\u0670]")
+_LETTERS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe", "ı": "i", "þ": "th", "ð": "d"})
+_IDENTIFIER = re.compile(
+    r"""[^\W_]_+[^\W_]            # snake_case
+      | [^\W\d_]\d|\d[^\W\d_]     # letters with digits: utf8, 0x1f
+      | [^\W\d_]{2,}[-:]\d        # ERR-0042
+      | \d\.\d                    # 1.9.2
+      | ::|->|@|\\                # std::vector, a@b.example
+      | /.*/                      # a path
+      | [^\W_]{2,}\.[^\W_]{2,}    # module.name
+      | \b[a-z]{2,}[A-Z][a-z]     # camelCase
+      | (?:[A-Z][a-z]+){3}        # three humps: two are a product's name more often than a class
+    """,
+    re.VERBOSE,
+)
+_QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|`([^`]+)`|「([^」]+)」|『([^』]+)』')
+
+
+class TermKind(StrEnum):
+    """How a term came out of its token."""
+
+    STEM = "stem"
+    EXACT = "exact"
+    COMPOUND = "compound"
+    GRAM = "gram"
+
+
+_WEIGHTS: Mapping[TermKind, float] = {TermKind.STEM: 1.0, TermKind.EXACT: 0.5, TermKind.COMPOUND: 1.0, TermKind.GRAM: 1.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryTerm:
+    """One term that a query asks for. `weight` multiplies its BM25 score; `surface` is the form as people read it."""
+
+    number: int
+    surface: str
+    kind: TermKind
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryTerms:
+    """What a query asks for.
+
+    `terms` are distinct, in the query's order. `identifiers` are those of them that stand for a whole identifier: a passage
+    that holds one is an exact hit. `phrases` are the quoted parts, folded as `fold_phrase` folds a text.
+    """
+
+    terms: tuple[QueryTerm, ...]
+    identifiers: tuple[QueryTerm, ...]
+    phrases: tuple[str, ...]
+
+    @property
+    def numbers(self) -> list[int]:
+        """The term numbers, in the query's order."""
+        return [term.number for term in self.terms]
+
+
+def term_number(term: str) -> int:
+    """The number of a term, the same on every machine: 1..TERM_SPACE."""
+    return int.from_bytes(blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") % TERM_SPACE + 1
+
+
+def term_counts(text: str) -> dict[int, int]:
+    """How often each term stands in a text: {term number: count}, at most MOST_TERMS of them.
+
+    The sum of the counts is the text's length for BM25.
+    """
+    counts: Counter[int] = Counter()
+    for token, count in Counter(_TOKEN.findall(unicodedata.normalize("NFKC", text))).items():
+        for number in _numbers(token):
+            counts[number] += count
+    if len(counts) <= MOST_TERMS:
+        return dict(counts)
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_TERMS])
+
+
+def query_terms(query: str) -> QueryTerms:
+    """The terms, identifiers and quoted phrases that a query asks for.
+
+    Function words are left out unless they are quoted or nothing else is there.
+    """
+    query = unicodedata.normalize("NFKC", query)
+    quoted = [next(filter(None, match.groups())) for match in _QUOTED.finditer(query)]
+    tokens = _TOKEN.findall(query)
+    kept = [token for token in tokens if token.casefold() not in STOP_WORDS]
+    if quoted or not kept:
+        protected = {token for phrase in quoted for token in _TOKEN.findall(phrase)} if kept or quoted else set(tokens)
+        kept = [token for token in tokens if token in protected or token.casefold() not in STOP_WORDS]
+    terms: dict[int, QueryTerm] = {}
+    identifiers: dict[int, QueryTerm] = {}
+    for token in kept:
+        asked = list(_asked(token))
+        for surface, kind in asked:
+            number = term_number(surface)
+            terms.setdefault(number, QueryTerm(number=number, surface=surface, kind=kind, weight=_WEIGHTS[kind]))
+        if _is_identifier(token, alone=len(tokens) == 1):
+            first = term_number(asked[0][0])
+            identifiers[first] = terms[first]
+    phrases = tuple(dict.fromkeys(phrase for phrase in map(fold_phrase, quoted) if phrase))
+    return QueryTerms(terms=tuple(terms.values()), identifiers=tuple(identifiers.values()), phrases=phrases)
+
+
+def fold_phrase(text: str) -> str:
+    """A text as quoted phrases are compared with it: NFKC, case folded, every run of white space one space."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def sparsevec_text(counts: Mapping[int, float]) -> str:
+    """A sparsevec literal of TERM_SPACE dimensions: `{7:1,42:3}/1000000000`."""
+    return "{" + ",".join(f"{number}:{counts[number]:g}" for number in sorted(counts)) + f"}}/{TERM_SPACE}"
+
+
+@lru_cache(maxsize=1 << 16)
+def _numbers(token: str) -> tuple[int, ...]:
+    return tuple(term_number(term) for term in dict.fromkeys(term for term, _ in _terms(token)))
+
+
+def _asked(token: str) -> Iterator[tuple[str, TermKind]]:
+    """The terms of a token of a query: those of the index, without single characters of runs that have pairs."""
+    pairs = not _is_unspaced(token) or len(token) == 1
+    for term, kind in _terms(token):
+        if pairs or kind is not TermKind.GRAM or len(term) > 1:
+            yield term, kind
+
+
+def _is_unspaced(token: str) -> bool:
+    return re.match(f"[{_UNSPACED}]", token) is not None
+
+
+def _terms(token: str) -> Iterator[tuple[str, TermKind]]:
+    """The terms of one token, its most specific one first."""
+    if _is_unspaced(token):
+        yield from ((token[start : start + 2], TermKind.GRAM) for start in range(len(token) - 1))
+        yield from ((character, TermKind.GRAM) for character in token)
+    elif _COMPOUND.search(token):
+        yield from _compound_terms(token)
+    else:
+        yield from _word_terms(token)
+
+
+def _compound_terms(token: str) -> Iterator[tuple[str, TermKind]]:
+    """A compound whole, then its segments from the outermost separator in, then their words."""
+    version = _VERSION.fullmatch(token.casefold())
+    if version is not None:
+        yield from ((term, TermKind.COMPOUND) for term in _version_terms(*version.groups()))
+        return
+    seen: set[str] = set()
+    pieces = [token]
+    for separator in (None, *_SEGMENTS):
+        if separator is not None:
+            pieces = [piece for whole in pieces for piece in separator.split(whole) if piece]
+        for piece in pieces:
+            folded = _fold(piece)[:LONGEST_COMPOUND]
+            if folded not in seen and _COMPOUND.search(piece):
+                seen.add(folded)
+                yield folded, TermKind.COMPOUND
+    for piece in pieces:
+        humps = _HUMPS.findall(piece)
+        for word in humps or [piece]:
+            # The single letters of `e.g.` or `__x` say nothing; the compound holds them.
+            if len(word) > 1 or word.isdigit():
+                yield from _word_terms(word)
+
+
+def _version_terms(number: str, rest: str) -> Iterator[str]:
+    """`1.9.2-rc1` is found as itself, as `1.9.2` and as `1.9`, with `v` or without; its single digits say nothing."""
+    if rest:
+        yield number + rest
+    parts = number.split(".")
+    yield from (".".join(parts[:end]) for end in range(len(parts), 1, -1))
+
+
+def _word_terms(word: str) -> Iterator[tuple[str, TermKind]]:
+    if "'" in word or "’" in word:
+        # English endings (`customer's`, `don't`) and Romance elisions (`l'homme`): what is longer than two letters counts.
+        for part in filter(None, _SEGMENTS[2].split(word)):
+            if len(part) > 2:
+                yield from _word_terms(part)
+        return
+    exact = _fold(word)[:LONGEST_WORD]
+    stem = _stem(exact if exact.isascii() else _without_accents(exact))
+    yield stem, TermKind.STEM
+    if exact != stem:
+        yield exact, TermKind.EXACT
+
+
+def _fold(text: str) -> str:
+    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text.casefold())
+
+
+def _without_accents(word: str) -> str:
+    bare = _STRIPPED_MARKS.sub("", unicodedata.normalize("NFKD", word)).translate(_LETTERS)
+    return unicodedata.normalize("NFC", bare)
+
+
+class _Local(threading.local):
+    """A stemmer for each thread: one may not be used by two at once."""
+
+    def __init__(self) -> None:
+        self.stemmer = Stemmer.Stemmer("english", 0)
+
+
+@lru_cache(maxsize=1)
+def _local() -> _Local:
+    return _Local()
+
+
+def _stem(word: str) -> str:
+    if not word.isascii() or not word.isalpha():
+        return word
+    return str(_local().stemmer.stemWord(word))
+
+
+def _is_identifier(token: str, *, alone: bool) -> bool:
+    """Whether a token names one thing exactly: decided by its form, or by standing alone without being a plain word."""
+    if _is_unspaced(token):
+        return False
+    if _IDENTIFIER.search(token):
+        return True
+    return alone and (_COMPOUND.search(token) is not None or token.isdigit())
