@@ -150,9 +150,7 @@ class Chunk:
     @property
     def chunk_id(self) -> uuid.UUID:
         """The same content has the same id on every machine, wherever it stands."""
-        return _digest(
-            _CONTENT_NAMESPACE, self.kind, self.section_text or "", self.symbol or "", self.language or "", self.text
-        )
+        return _digest(_CONTENT_NAMESPACE, self.kind, self.section_text or "", self.symbol or "", self.language or "", self.text)
 
     @property
     def embedded_text(self) -> str:
@@ -160,19 +158,7 @@ class Chunk:
         heading = self.symbol or self.section_text
         return f"{heading}\n{self.text}" if heading else self.text
 
-
-def input_id(embedded_text: str) -> uuid.UUID:
-    """The key under which the vector of this embedded input is stored."""
-    return _digest(_INPUT_NAMESPACE, embedded_text)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a document's job ended, for the document row and for people.
-
-    `state` is one of INDEXED, PARTIAL, NEEDS_OCR, SKIPPED, FAILED. `reason_code` is a short snake_case name, `reason` a sentence.
-    """
-
-    state: DocumentState
-    reason_code: str | None = None
-    reason: str | None = None
+    @property
+    def input_id(self) -> uuid.UUID:
+        """The key of the chunk's vector: the embedded input of this chunk. No two chunks share one, so one can go alone."""
+        return _digest(_INPUT_NAMESPACE, str(self.chunk_id), self.embedded_text)

@@ -43,6 +43,8 @@ CREATE TABLE docwell.document (
     namespace_id      integer NOT NULL REFERENCES docwell.namespace,
     audience_id       integer NOT NULL REFERENCES docwell.audience,
     path              text NOT NULL,
+    locator           bytea,  -- the name on disk, where it is not the path's own UTF-8
+    readers           text[],  -- the document's own; NULL: the source's
     state             text NOT NULL DEFAULT 'queued' CHECK (state IN ('queued', 'indexing', 'indexed', 'partial',
                           'needs_ocr', 'skipped', 'failed', 'excluded', 'deleted')),
     reason_code       text,

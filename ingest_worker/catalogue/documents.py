@@ -1,0 +1,341 @@
+"""Document and version rows: asked for, read, moved, deleted."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import class_row
+
+from ingest_worker.catalogue.sources import Source, ensure_audience
+from ingest_worker.jobs import table as jobs
+from shared.text import normalise_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """A file as somebody saw it: its name under the source's root, its size in bytes and its mtime in nanoseconds."""
+
+    name: str
+    size: int | None = None
+    modified_ns: int | None = None
+
+    @property
+    def path(self) -> str:
+        """The document's path: NFC, `/`, bytes that are no UTF-8 shown as U+FFFD."""
+        return normalise_path(os.fsencode(self.name).decode("utf-8", "replace"))
+
+    @property
+    def locator(self) -> bytes | None:
+        """The name on disk where it differs from the path's UTF-8, else None."""
+        raw = os.fsencode(self.name)
+        return None if raw == self.path.encode("utf-8") else raw
+
+
+_UPSERT = """
+    INSERT INTO docwell.document AS d
+        (source_id, namespace_id, audience_id, path, locator, tags, size, modified_ns, source_modified)
+    SELECT %(source)s, %(namespace)s, %(audience)s, path, locator, %(tags)s, size, modified_ns, NULL
+    FROM unnest(%(paths)s::text[], %(locators)s::bytea[], %(sizes)s::bigint[], %(times)s::bigint[])
+        AS seen (path, locator, size, modified_ns)
+    ORDER BY path
+    ON CONFLICT (source_id, namespace_id, path) DO UPDATE SET
+        state = CASE WHEN d.state = 'indexing' THEN d.state ELSE 'queued' END,
+        locator = excluded.locator, tags = excluded.tags, changed_at = now()
+    WHERE d.state <> 'excluded'
+    RETURNING path, document_id
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    """What a request to take files in came to: the document and the job of each path."""
+
+    documents: dict[str, uuid.UUID] = field(default_factory=dict)
+    jobs: dict[uuid.UUID, uuid.UUID] = field(default_factory=dict)
+
+
+def request_ingest(
+    connection: Connection[Any],
+    source: Source,
+    namespace_id: int,
+    seen: Sequence[Observed],
+    *,
+    tags: Sequence[str] = (),
+    max_attempts: int = 5,
+) -> Requested:
+    """Make the documents known and give each one live job, in the caller's transaction. Excluded ones are left out.
+
+    The size and time are kept only for a new document: a known one keeps those of the bytes that were read last, so that
+    a job that is lost on the way is asked for again by the next sweep.
+    """
+    by_path = {one.path: one for one in seen}
+    ordered = [by_path[path] for path in sorted(by_path)]
+    audience = ensure_audience(connection, namespace_id, source.readers, restricted=source.readers is not None)
+    rows = connection.execute(
+        _UPSERT,
+        {
+            "source": source.source_id,
+            "namespace": namespace_id,
+            "audience": audience,
+            "tags": sorted({*source.tags, *tags}),
+            "paths": [one.path for one in ordered],
+            "locators": [one.locator for one in ordered],
+            "sizes": [None] * len(ordered),
+            "times": [None] * len(ordered),
+        },
+    ).fetchall()
+    documents = {str(path): document for path, document in rows}
+    return Requested(documents=documents, jobs=jobs.enqueue(connection, list(documents.values()), max_attempts=max_attempts))
+
+
+def request_delete(connection: Connection[Any], documents: Sequence[uuid.UUID], *, max_attempts: int = 5) -> int:
+    """Queue the deletion of these documents; the job looks once more whether the file is really gone. Returns how many."""
+    live = [
+        row[0]
+        for row in connection.execute(
+            "SELECT document_id FROM docwell.document WHERE document_id = ANY (%s) AND state NOT IN ('deleted', 'excluded')",
+            (list(documents),),
+        ).fetchall()
+    ]
+    return len(jobs.enqueue(connection, live, kind="delete", max_attempts=max_attempts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownDocument:
+    """What a sweep compares a file with."""
+
+    document_id: uuid.UUID
+    path: str
+    size: int | None
+    modified_ns: int | None
+    sha256: bytes | None
+    state: str
+
+
+_KNOWN = """
+    SELECT document_id, path, size, modified_ns, sha256, state FROM docwell.document
+    WHERE source_id = %s AND state <> 'deleted'
+    ORDER BY path COLLATE "C"
+"""
+
+
+def known_documents(connection: Connection[Any], source_id: int) -> Iterator[KnownDocument]:
+    """The source's documents in byte order of their paths, streamed: memory stays small however many there are."""
+    with (
+        connection.transaction(),
+        connection.cursor(name="known_documents", row_factory=class_row(KnownDocument)) as cursor,
+    ):
+        cursor.itersize = 2000
+        cursor.execute(_KNOWN, (source_id,))
+        yield from cursor
+
+
+def find_documents(connection: Connection[Any], source_id: int, paths: Sequence[str]) -> dict[str, KnownDocument]:
+    """The documents at these paths of the source, deleted ones left out."""
+    with connection.cursor(row_factory=class_row(KnownDocument)) as cursor:
+        rows = cursor.execute(
+            "SELECT document_id, path, size, modified_ns, sha256, state FROM docwell.document"
+            " WHERE source_id = %s AND path = ANY (%s) AND state <> 'deleted'",
+            (source_id, list(paths)),
+        ).fetchall()
+    return {row.path: row for row in rows}
+
+
+def documents_under(connection: Connection[Any], source_id: int, folder: str) -> list[KnownDocument]:
+    """The documents below a folder of the source (`docs/`), deleted ones left out."""
+    prefix = folder.rstrip("/") + "/"
+    with connection.cursor(row_factory=class_row(KnownDocument)) as cursor:
+        return cursor.execute(
+            "SELECT document_id, path, size, modified_ns, sha256, state FROM docwell.document"
+            " WHERE source_id = %s AND starts_with(path, %s) AND state <> 'deleted'",
+            (source_id, prefix),
+        ).fetchall()
+
+
+_MOVE = """
+    UPDATE docwell.document SET path = %(path)s, locator = %(locator)s, changed_at = now()
+    WHERE document_id = %(document)s AND state NOT IN ('deleted', 'excluded')
+"""
+
+
+def move_document(connection: Connection[Any], document_id: uuid.UUID, moved: Observed) -> bool:
+    """Give a document its new path, with its identity, history and vectors; False when it is gone or another is there.
+
+    A deleted document that once stood at the new path gives way.
+    """
+    values = {"document": document_id, "path": moved.path, "locator": moved.locator}
+    with connection.transaction():
+        connection.execute(
+            "DELETE FROM docwell.document WHERE state = 'deleted' AND path = %(path)s AND (source_id, namespace_id) ="
+            " (SELECT source_id, namespace_id FROM docwell.document WHERE document_id = %(document)s)",
+            values,
+        )
+        taken = connection.execute(
+            "SELECT 1 FROM docwell.document other JOIN docwell.document d USING (source_id, namespace_id)"
+            " WHERE d.document_id = %(document)s AND other.path = %(path)s",
+            values,
+        ).fetchone()
+        if taken is not None:
+            return False
+        moved_rows = connection.execute(_MOVE, values).rowcount
+        # Readers of the index notice the new path, as they notice new text.
+        connection.execute(
+            "UPDATE docwell.audience SET version = version + 1 WHERE audience_id ="
+            " (SELECT audience_id FROM docwell.document WHERE document_id = %(document)s)",
+            values,
+        )
+        return moved_rows == 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDocument:
+    """All that a job needs to know of its document."""
+
+    document_id: uuid.UUID
+    source_id: int
+    source: str
+    source_type: str
+    root: str | None
+    namespace_id: int
+    audience_id: int
+    readers: list[str] | None
+    source_readers: list[str] | None
+    path: str
+    locator: bytes | None
+    state: str
+    sha256: bytes | None
+    latest_version: int | None
+    latest_state: str | None
+    latest_fingerprint: str | None
+    served_version: int | None
+
+
+_FOR_JOB = """
+    SELECT d.document_id, d.source_id, s.name AS source, s.type AS source_type, s.root, d.namespace_id, d.audience_id,
+           d.readers, s.readers AS source_readers, d.path, d.locator, d.state, d.sha256, d.latest_version,
+           v.state AS latest_state, v.fingerprint AS latest_fingerprint, d.served_version
+    FROM docwell.document d
+    JOIN docwell.source s USING (source_id)
+    LEFT JOIN docwell.version v ON v.document_id = d.document_id AND v.number = d.latest_version
+    WHERE d.document_id = %s
+"""
+
+
+def for_job(connection: Connection[Any], document_id: uuid.UUID) -> JobDocument | None:
+    """The document of a job, or None when it was erased."""
+    with connection.cursor(row_factory=class_row(JobDocument)) as cursor:
+        return cursor.execute(_FOR_JOB, (document_id,)).fetchone()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """A file's bytes as they were read, with the facts that prove that nobody wrote meanwhile."""
+
+    data: bytes
+    sha256: bytes
+    size: int
+    modified_ns: int | None = None
+
+    @property
+    def modified(self) -> datetime | None:
+        """When the source last changed it."""
+        return None if self.modified_ns is None else datetime.fromtimestamp(self.modified_ns / 1e9, UTC)
+
+
+_BEGIN_VERSION = """
+    INSERT INTO docwell.version (document_id, audience_id, number, sha256, size, source_modified, fingerprint)
+    VALUES (%(document)s, %(audience)s, %(number)s, %(sha256)s, %(size)s, %(modified)s, %(fingerprint)s)
+    ON CONFLICT (document_id, number) DO UPDATE SET
+        audience_id = excluded.audience_id, state = 'indexing', reason_code = NULL, reason = NULL,
+        fingerprint = excluded.fingerprint
+    RETURNING version_id
+"""
+_BEGIN_DOCUMENT = """
+    UPDATE docwell.document SET
+        state = 'indexing', latest_version = %(number)s, sha256 = %(sha256)s,
+        size = %(size)s, modified_ns = %(modified_ns)s, source_modified = %(modified)s, changed_at = now()
+    WHERE document_id = %(document)s
+"""
+
+
+def begin_version(
+    connection: Connection[Any], document: JobDocument, content: Content, *, audience_id: int, fingerprint: str
+) -> tuple[int, int]:
+    """The version that these bytes become: `(version_id, number)`. The same bytes tried again keep their number."""
+    fresh = (
+        document.latest_version is None or document.sha256 != content.sha256 or document.latest_state in {"indexed", "partial"}
+    )
+    number = (document.latest_version or 0) + (1 if fresh else 0)
+    values = {
+        "document": document.document_id,
+        "audience": audience_id,
+        "number": number,
+        "sha256": content.sha256,
+        "size": content.size,
+        "modified_ns": content.modified_ns,
+        "modified": content.modified,
+        "fingerprint": fingerprint,
+    }
+    row = connection.execute(_BEGIN_VERSION, values).fetchone()
+    connection.execute(_BEGIN_DOCUMENT, values)
+    if row is None:
+        raise RuntimeError("INSERT … RETURNING gave no row")
+    return int(row[0]), number
+
+
+_UNCHANGED = """
+    UPDATE docwell.document d SET
+        state = CASE WHEN %(rerun)s THEN 'queued' ELSE coalesce(v.state, d.state) END,
+        reason_code = v.reason_code, reason = v.reason,
+        size = %(size)s, modified_ns = %(modified_ns)s, source_modified = %(modified)s, changed_at = now()
+    FROM docwell.version v
+    WHERE d.document_id = %(document)s AND v.document_id = d.document_id AND v.number = d.latest_version
+"""
+
+
+def record_unchanged(connection: Connection[Any], document: JobDocument, content: Content, *, rerun: bool) -> None:
+    """The bytes are those of the latest version: only the facts of the file are brought up to date."""
+    connection.execute(
+        _UNCHANGED,
+        {
+            "document": document.document_id,
+            "rerun": rerun,
+            "size": content.size,
+            "modified_ns": content.modified_ns,
+            "modified": content.modified,
+        },
+    )
+
+
+_FAILED_DOCUMENT = """
+    UPDATE docwell.document SET
+        state = %(state)s, reason_code = %(code)s, reason = %(reason)s,
+        modified_ns = CASE WHEN %(forget)s THEN NULL ELSE modified_ns END, changed_at = now()
+    WHERE document_id = %(document)s AND state NOT IN ('deleted', 'excluded')
+"""
+_FAILED_VERSION = """
+    UPDATE docwell.version v SET state = 'failed', reason_code = %(code)s, reason = %(reason)s
+    FROM docwell.document d
+    WHERE d.document_id = %(document)s AND v.document_id = d.document_id AND v.number = d.latest_version
+      AND v.state = 'indexing'
+"""
+
+
+def record_failure(
+    connection: Connection[Any], document_id: uuid.UUID, *, state: str, code: str, reason: str, permanent: bool
+) -> None:
+    """A job of the document failed: `queued` when it is tried again, `failed` when not. What was served stays served.
+
+    After a failure that was not the bytes' fault the time of the file is forgotten, so that the next sweep asks again.
+    """
+    forget = state == "failed" and not permanent
+    values = {"document": document_id, "state": state, "code": code, "reason": reason[:2000], "forget": forget}
+    connection.execute(_FAILED_DOCUMENT, values)
+    if state == "failed":
+        connection.execute(_FAILED_VERSION, values)

@@ -1,0 +1,170 @@
+"""Namespaces, audiences and sources: where documents belong and who may read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import class_row
+
+from shared.config import SourceSettings
+from shared.errors import PermanentError
+
+MANUAL = "manual"
+PUSH = "push"
+INBOX = "inbox"
+DEFAULT_NAMESPACE = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A place that documents come from. `namespace_id` is None where each request names its own (manual, push)."""
+
+    source_id: int
+    name: str
+    type: str
+    namespace_id: int | None
+    namespace: str | None
+    root: str | None
+    tags: list[str]
+    readers: list[str] | None
+    paused: bool
+    newest_sweep: datetime | None
+    sweep_error: str | None
+
+    @property
+    def root_path(self) -> Path:
+        """The folder of a folder source."""
+        if self.root is None:
+            raise PermanentError(f"Source {self.name} has no folder.", code="no_root")
+        return Path(self.root)
+
+
+_ENSURE_NAMESPACE = """
+    WITH made AS (
+        INSERT INTO docwell.namespace (name) VALUES (%(name)s) ON CONFLICT (name) DO NOTHING RETURNING namespace_id
+    )
+    SELECT namespace_id FROM made UNION ALL SELECT namespace_id FROM docwell.namespace WHERE name = %(name)s LIMIT 1
+"""
+
+
+def ensure_namespace(connection: Connection[Any], name: str) -> int:
+    """The namespace's number, made when it is new."""
+    row = connection.execute(_ENSURE_NAMESPACE, {"name": name}).fetchone()
+    if row is None:  # another transaction made it after our snapshot: it is there now
+        row = connection.execute("SELECT namespace_id FROM docwell.namespace WHERE name = %s", (name,)).fetchone()
+    if row is None:
+        raise PermanentError(f"The namespace {name!r} could not be made.", code="bad_namespace")
+    return int(row[0])
+
+
+_ENSURE_AUDIENCE = """
+    INSERT INTO docwell.audience AS a (namespace_id, readers, restricted)
+    VALUES (%(namespace)s, %(readers)s, %(restricted)s)
+    ON CONFLICT (namespace_id, readers, restricted) DO UPDATE SET readers = a.readers
+    RETURNING audience_id
+"""
+_FIND_AUDIENCE = """
+    SELECT audience_id FROM docwell.audience
+    WHERE namespace_id = %(namespace)s AND readers = %(readers)s AND restricted = %(restricted)s
+"""
+
+
+def ensure_audience(connection: Connection[Any], namespace_id: int, readers: Sequence[str] | None, *, restricted: bool) -> int:
+    """The audience's number for this set of readers in this namespace, made when it is new.
+
+    Without readers an unrestricted audience is open to its namespace and a restricted one to nobody.
+    """
+    values = {"namespace": namespace_id, "readers": sorted(set(readers or ())), "restricted": restricted}
+    row = connection.execute(_FIND_AUDIENCE, values).fetchone() or connection.execute(_ENSURE_AUDIENCE, values).fetchone()
+    if row is None:
+        raise PermanentError(f"The audience of namespace {namespace_id} could not be made.", code="bad_audience")
+    return int(row[0])
+
+
+_COLUMNS = """
+    SELECT s.source_id, s.name, s.type, s.namespace_id, n.name AS namespace, s.root, s.tags, s.readers, s.paused,
+           s.newest_sweep, s.sweep_error
+    FROM docwell.source s LEFT JOIN docwell.namespace n USING (namespace_id)
+"""
+
+
+def list_sources(connection: Connection[Any]) -> list[Source]:
+    """All sources by name."""
+    with connection.cursor(row_factory=class_row(Source)) as cursor:
+        return cursor.execute(_COLUMNS + " ORDER BY s.name").fetchall()
+
+
+def get_source(connection: Connection[Any], name: str) -> Source | None:
+    """The source of this name."""
+    with connection.cursor(row_factory=class_row(Source)) as cursor:
+        return cursor.execute(_COLUMNS + " WHERE s.name = %s", (name,)).fetchone()
+
+
+_UPSERT_SOURCE = """
+    INSERT INTO docwell.source (name, type, namespace_id, root, tags, readers)
+    VALUES (%(name)s, %(type)s, %(namespace)s, %(root)s, %(tags)s, %(readers)s)
+    ON CONFLICT (name) DO UPDATE SET root = excluded.root, tags = excluded.tags, readers = excluded.readers
+    RETURNING type, namespace_id
+"""
+
+
+def ensure_source(
+    connection: Connection[Any],
+    name: str,
+    *,
+    kind: str,
+    namespace: str | None = None,
+    root: Path | None = None,
+    tags: Sequence[str] = (),
+    readers: Sequence[str] | None = None,
+) -> Source:
+    """The source with these facts, made or brought up to date.
+
+    Raises:
+        PermanentError: the name belongs to a source of another type or namespace.
+    """
+    values = {
+        "name": name,
+        "type": kind,
+        "namespace": None if namespace is None else ensure_namespace(connection, namespace),
+        "root": None if root is None else str(root),
+        "tags": list(tags),
+        "readers": None if readers is None else sorted(set(readers)),
+    }
+    row = connection.execute(_UPSERT_SOURCE, values).fetchone()
+    if row is not None and (row[0], row[1]) != (kind, values["namespace"]):
+        raise PermanentError(
+            f"The source {name!r} exists already with another type or namespace. Give the new one another name,"
+            f" or remove the old one first (`docwell sources remove {name}`).",
+            code="source_exists",
+        )
+    source = get_source(connection, name)
+    if source is None:
+        raise PermanentError(f"The source {name!r} could not be made.", code="source_missing")
+    return source
+
+
+def ensure_folder_source(connection: Connection[Any], settings: SourceSettings) -> Source:
+    """A folder source as `[[sources]]` describes it."""
+    return ensure_source(
+        connection,
+        settings.name,
+        kind=settings.type,
+        namespace=settings.namespace,
+        root=settings.root,
+        tags=settings.tags,
+        readers=settings.readers,
+    )
+
+
+def record_sweep(connection: Connection[Any], source_id: int, *, began: datetime | None, error: str | None = None) -> None:
+    """Note a complete sweep (`began`, when it started), or why one could not be completed."""
+    connection.execute(
+        "UPDATE docwell.source SET newest_sweep = coalesce(%s, newest_sweep), sweep_error = %s WHERE source_id = %s",
+        (began, error, source_id),
+    )

@@ -1,0 +1,285 @@
+"""The job table: one live job for each document, leases, back-off and dead letters. All its SQL stands here."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import class_row
+
+from shared.documents import JobState
+from shared.errors import DocwellError
+
+RETRY_BASE_SECONDS = 2.0
+RETRY_CAP_SECONDS = 600.0
+
+
+class LeaseLost(DocwellError):
+    """Another worker holds this job now, or a person cancelled it: what was done here must not be written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedJob:
+    """A job that this worker holds until `lease_until`; `attempts` counts this one already."""
+
+    job_id: uuid.UUID
+    document_id: uuid.UUID
+    kind: str
+    attempts: int
+    max_attempts: int
+    lease_token: uuid.UUID
+    lease_until: datetime
+
+
+def retry_delay(attempts: int, *, rng: random.Random, retry_after: float | None = None) -> float:
+    """Seconds to wait before the next attempt: doubling from 2 s to 10 min, half of it by chance; at least `retry_after`."""
+    backoff = min(RETRY_CAP_SECONDS, RETRY_BASE_SECONDS * 2.0 ** min(attempts - 1, 30))
+    jittered = backoff * (0.5 + rng.random() / 2)
+    return max(jittered, retry_after or 0.0)
+
+
+_ENQUEUE = """
+    INSERT INTO docwell.job AS job (document_id, source_id, kind, max_attempts, next_run_at)
+    SELECT d.document_id, d.source_id, %(kind)s, %(attempts)s, now() + make_interval(secs => %(delay)s)
+    FROM docwell.document d
+    WHERE d.document_id = ANY (%(documents)s)
+    ORDER BY d.document_id
+    ON CONFLICT (document_id) WHERE state IN ('queued', 'running', 'retrying') DO UPDATE SET
+        rerun = job.rerun OR job.state = 'running',
+        rerun_kind = CASE WHEN job.state = 'running' THEN excluded.kind ELSE job.rerun_kind END,
+        kind = CASE WHEN job.state = 'running' THEN job.kind ELSE excluded.kind END,
+        state = CASE WHEN job.state = 'retrying' THEN 'queued' ELSE job.state END,
+        attempts = CASE WHEN job.state = 'retrying' THEN 0 ELSE job.attempts END,
+        next_run_at = CASE WHEN job.state = 'running' THEN job.next_run_at
+                           ELSE least(job.next_run_at, excluded.next_run_at) END
+    RETURNING document_id, job_id
+"""
+
+
+def enqueue(
+    connection: Connection[Any],
+    documents: Sequence[uuid.UUID],
+    *,
+    kind: str = "ingest",
+    max_attempts: int = 5,
+    delay_seconds: float = 0.0,
+) -> dict[uuid.UUID, uuid.UUID]:
+    """One live job for each document: `{document_id: job_id}`.
+
+    A job that waits is enough, since it reads what is there when it runs; one that runs is marked to run again.
+    """
+    values = {"documents": list(documents), "kind": kind, "attempts": max_attempts, "delay": delay_seconds}
+    return dict(connection.execute(_ENQUEUE, values).fetchall())
+
+
+_CLAIM = """
+    UPDATE docwell.job SET
+        state = 'running', attempts = attempts + 1, lease_token = gen_random_uuid(),
+        lease_until = now() + make_interval(secs => %(lease)s), worker = %(worker)s, started_at = now(),
+        rerun = false, rerun_kind = NULL
+    WHERE job_id = (
+        SELECT job_id FROM docwell.job
+        WHERE state IN ('queued', 'retrying') AND next_run_at <= now()
+        ORDER BY next_run_at
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    )
+    RETURNING job_id, document_id, kind, attempts, max_attempts, lease_token, lease_until
+"""
+
+
+def claim(connection: Connection[Any], *, worker: str, lease_seconds: float) -> ClaimedJob | None:
+    """Take the job that has been due longest, and count the attempt before any work starts; None when nothing is due."""
+    with connection.cursor(row_factory=class_row(ClaimedJob)) as cursor:
+        return cursor.execute(_CLAIM, {"worker": worker, "lease": lease_seconds}).fetchone()
+
+
+_RENEW = """
+    UPDATE docwell.job SET lease_until = now() + make_interval(secs => %(lease)s)
+    WHERE job_id = %(job)s AND lease_token = %(token)s AND state = 'running'
+"""
+
+
+def renew(connection: Connection[Any], job: ClaimedJob, *, lease_seconds: float) -> bool:
+    """Extend the lease; False when it is ours no more."""
+    values = {"job": job.job_id, "token": job.lease_token, "lease": lease_seconds}
+    return connection.execute(_RENEW, values).rowcount == 1
+
+
+_FENCE = """
+    SELECT 1 FROM docwell.job WHERE job_id = %(job)s AND lease_token = %(token)s AND state = 'running' FOR UPDATE
+"""
+
+
+def fence(connection: Connection[Any], job: ClaimedJob) -> None:
+    """Hold the job's row for this transaction, so that only the holder of the lease writes.
+
+    Raises:
+        LeaseLost: the lease is ours no more.
+    """
+    if connection.execute(_FENCE, {"job": job.job_id, "token": job.lease_token}).fetchone() is None:
+        raise LeaseLost(f"The lease of job {job.job_id} was lost.", code="lease_lost")
+
+
+_SUCCEED = """
+    UPDATE docwell.job SET
+        state = CASE WHEN rerun THEN 'queued' ELSE 'succeeded' END,
+        kind = CASE WHEN rerun THEN coalesce(rerun_kind, kind) ELSE kind END,
+        attempts = CASE WHEN rerun THEN 0 ELSE attempts END,
+        next_run_at = CASE WHEN rerun THEN now() ELSE next_run_at END,
+        result = %(result)s, error_code = NULL, last_error = NULL, finished_at = now(),
+        lease_token = NULL, lease_until = NULL
+    WHERE job_id = %(job)s AND lease_token = %(token)s AND state = 'running'
+    RETURNING rerun
+"""
+
+
+def succeed(connection: Connection[Any], job: ClaimedJob, result: str) -> bool:
+    """End the job in the caller's transaction; True when something changed meanwhile and it is queued to run again.
+
+    Raises:
+        LeaseLost: the lease is ours no more.
+    """
+    row = connection.execute(_SUCCEED, {"job": job.job_id, "token": job.lease_token, "result": result}).fetchone()
+    if row is None:
+        raise LeaseLost(f"The lease of job {job.job_id} was lost.", code="lease_lost")
+    return bool(row[0])
+
+
+_FAIL = """
+    UPDATE docwell.job SET
+        state = CASE WHEN rerun THEN 'queued' WHEN %(again)s THEN 'retrying' ELSE 'dead' END,
+        kind = CASE WHEN rerun THEN coalesce(rerun_kind, kind) ELSE kind END,
+        attempts = CASE WHEN rerun THEN 0 ELSE attempts END,
+        next_run_at = CASE WHEN rerun THEN now() ELSE now() + make_interval(secs => %(delay)s) END,
+        result = CASE WHEN %(again)s THEN NULL ELSE 'failed' END,
+        error_code = %(code)s, last_error = %(error)s,
+        finished_at = CASE WHEN %(again)s THEN NULL ELSE now() END,
+        lease_token = NULL, lease_until = NULL
+    WHERE job_id = %(job)s AND lease_token = %(token)s AND state = 'running'
+    RETURNING state
+"""
+
+
+def fail(
+    connection: Connection[Any], job: ClaimedJob, *, code: str, error: str, permanent: bool, delay_seconds: float
+) -> JobState:
+    """Record a failed attempt: back to waiting, or dead when it is permanent or was the last attempt.
+
+    Raises:
+        LeaseLost: the lease is ours no more.
+    """
+    again = not permanent and job.attempts < job.max_attempts
+    values = {
+        "job": job.job_id,
+        "token": job.lease_token,
+        "code": code,
+        "error": error[:2000],
+        "again": again,
+        "delay": delay_seconds,
+    }
+    row = connection.execute(_FAIL, values).fetchone()
+    if row is None:
+        raise LeaseLost(f"The lease of job {job.job_id} was lost.", code="lease_lost")
+    return JobState(row[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiredJob:
+    """A running job whose lease ran out: its worker is gone."""
+
+    job_id: uuid.UUID
+    document_id: uuid.UUID
+    kind: str
+    attempts: int
+    max_attempts: int
+    lease_token: uuid.UUID
+    lease_until: datetime
+    worker: str | None
+
+
+_EXPIRED = """
+    SELECT job_id, document_id, kind, attempts, max_attempts, lease_token, lease_until, worker
+    FROM docwell.job
+    WHERE state = 'running' AND lease_until < now()
+    ORDER BY lease_until
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+"""
+
+
+def expired(connection: Connection[Any], *, limit: int = 100) -> list[ExpiredJob]:
+    """Running jobs whose lease ran out, held for this transaction."""
+    with connection.cursor(row_factory=class_row(ExpiredJob)) as cursor:
+        return cursor.execute(_EXPIRED, {"limit": limit}).fetchall()
+
+
+_DUE = (
+    "SELECT count(*) FROM (SELECT 1 FROM docwell.job WHERE state IN ('queued', 'retrying') AND next_run_at <= now() LIMIT %s) d"
+)
+
+
+def due(connection: Connection[Any], *, cap: int) -> int:
+    """How many jobs are due now, counted up to `cap`."""
+    row = connection.execute(_DUE, (cap,)).fetchone()
+    return int(row[0]) if row else 0
+
+
+_RETRY = """
+    UPDATE docwell.job SET state = 'queued', attempts = 0, next_run_at = now(), finished_at = NULL, result = NULL
+    WHERE job_id = ANY (%s) AND state IN ('dead', 'retrying', 'cancelled')
+      AND NOT EXISTS (SELECT 1 FROM docwell.job live WHERE live.document_id = job.document_id
+                      AND live.job_id <> job.job_id AND live.state IN ('queued', 'running', 'retrying'))
+    RETURNING document_id
+"""
+
+
+def retry(connection: Connection[Any], jobs: Sequence[uuid.UUID]) -> int:
+    """Give dead, waiting or cancelled jobs all their attempts again, now. Returns how many were taken."""
+    documents = [row[0] for row in connection.execute(_RETRY, (list(jobs),)).fetchall()]
+    connection.execute(
+        "UPDATE docwell.document SET state = 'queued', changed_at = now() WHERE document_id = ANY (%s)", (documents,)
+    )
+    return len(documents)
+
+
+_CANCEL = """
+    UPDATE docwell.job SET state = 'cancelled', finished_at = now(), lease_token = NULL, lease_until = NULL
+    WHERE job_id = ANY (%s) AND state IN ('queued', 'running', 'retrying')
+    RETURNING document_id
+"""
+
+_RESTORE_STATE = """
+    UPDATE docwell.document d SET
+        state = coalesce((SELECT v.state FROM docwell.version v WHERE v.document_id = d.document_id
+                          AND v.number = coalesce(d.served_version, d.latest_version)), 'skipped'),
+        reason_code = CASE WHEN d.served_version IS NULL THEN 'cancelled' ELSE d.reason_code END,
+        reason = CASE WHEN d.served_version IS NULL THEN 'Its job was cancelled. Use `docwell jobs retry` to take it in.'
+                      ELSE d.reason END,
+        changed_at = now()
+    WHERE d.document_id = ANY (%s) AND d.state IN ('queued', 'indexing')
+"""
+
+
+def cancel(connection: Connection[Any], jobs: Sequence[uuid.UUID]) -> int:
+    """Stop live jobs; a running one loses its lease and writes nothing. Returns how many were stopped."""
+    documents = [row[0] for row in connection.execute(_CANCEL, (list(jobs),)).fetchall()]
+    connection.execute(_RESTORE_STATE, (documents,))
+    return len(documents)
+
+
+_PURGE = """
+    DELETE FROM docwell.job WHERE state = ANY (%(states)s) AND finished_at < now() - make_interval(secs => %(older)s)
+"""
+
+
+def purge(connection: Connection[Any], *, states: Sequence[JobState], older_than_seconds: float) -> int:
+    """Remove ended jobs from the record; live ones stay. Returns how many went."""
+    live = {JobState.QUEUED, JobState.RUNNING, JobState.RETRYING}
+    ended = [state.value for state in states if state not in live]
+    return connection.execute(_PURGE, {"states": ended, "older": older_than_seconds}).rowcount
