@@ -120,6 +120,7 @@ class QueryTerms:
         return [term.number for term in self.terms]
 
 
+@lru_cache(maxsize=1 << 17)
 def term_number(term: str) -> int:
     """The number of a term, the same on every machine: 1..TERM_SPACE."""
     return int.from_bytes(blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") % TERM_SPACE + 1
@@ -130,12 +131,14 @@ def term_counts(text: str) -> dict[int, int]:
 
     The sum of the counts is the text's length for BM25.
     """
-    counts: Counter[int] = Counter()
-    for token, count in Counter(_TOKEN.findall(unicodedata.normalize("NFKC", text))).items():
-        for number in _numbers(token):
-            counts[number] += count
+    counts: dict[int, int] = {}
+    known = counts.get
+    for token, count in Counter(_TOKEN.findall(_normalised(text))).items():
+        numbers = _numbers(token) if len(token) <= _CACHED_LENGTH else _uncached_numbers(token)
+        for number in numbers:
+            counts[number] = known(number, 0) + count
     if len(counts) <= MOST_TERMS:
-        return dict(counts)
+        return counts
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_TERMS])
 
 
@@ -175,9 +178,19 @@ def sparsevec_text(counts: Mapping[int, float]) -> str:
     return "{" + ",".join(f"{number}:{counts[number]:g}" for number in sorted(counts)) + f"}}/{TERM_SPACE}"
 
 
-@lru_cache(maxsize=1 << 16)
-def _numbers(token: str) -> tuple[int, ...]:
-    return tuple(term_number(term) for term in dict.fromkeys(term for term, _ in _terms(token)))
+# Longer tokens are runs of unspaced scripts and encoded data, which hardly ever come again.
+_CACHED_LENGTH = 24
+
+
+def _normalised(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def _uncached_numbers(token: str) -> tuple[int, ...]:
+    return tuple(map(term_number, dict.fromkeys(term for term, _ in _terms(token))))
+
+
+_numbers = lru_cache(maxsize=1 << 16)(_uncached_numbers)
 
 
 def _asked(token: str) -> Iterator[tuple[str, TermKind]]:
