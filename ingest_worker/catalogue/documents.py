@@ -94,8 +94,14 @@ def request_ingest(
     return Requested(documents=documents, jobs=jobs.enqueue(connection, list(documents.values()), max_attempts=max_attempts))
 
 
-def request_delete(connection: Connection[Any], documents: Sequence[uuid.UUID], *, max_attempts: int = 5) -> int:
-    """Queue the deletion of these documents; the job looks once more whether the file is really gone. Returns how many."""
+def request_delete(
+    connection: Connection[Any], documents: Sequence[uuid.UUID], *, look_again: bool = True, max_attempts: int = 5
+) -> int:
+    """Queue the deletion of these documents; returns how many.
+
+    `look_again`: a watcher missed the file, and the job looks whether it is really gone. Otherwise a person has asked.
+    """
+    kind = "ingest" if look_again else "delete"
     live = [
         row[0]
         for row in connection.execute(
@@ -103,7 +109,7 @@ def request_delete(connection: Connection[Any], documents: Sequence[uuid.UUID], 
             (list(documents),),
         ).fetchall()
     ]
-    return len(jobs.enqueue(connection, live, kind="delete", max_attempts=max_attempts))
+    return len(jobs.enqueue(connection, live, kind=kind, max_attempts=max_attempts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Where work comes from, and where a job reads its bytes."""

@@ -1,0 +1,96 @@
+"""Read a document's bytes for its job: whole, unchanged while we read, and from nowhere but its source."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import zlib
+from pathlib import Path
+from typing import Any
+
+from psycopg import Connection
+
+from ingest_worker.catalogue.documents import Content, JobDocument
+from shared.errors import PermanentError, TransientError
+
+
+class Gone(PermanentError):
+    """The file is not there any more."""
+
+
+class Refused(PermanentError):
+    """The file may not be read: the document is skipped, with this reason."""
+
+
+def read_content(connection: Connection[Any], document: JobDocument, *, max_bytes: int) -> Content:
+    """The bytes of a folder's file, a file that was named by hand, or a document that was pushed.
+
+    Raises:
+        Gone: the file is not there, though its source's folder is.
+        Refused: larger than `max_bytes`, no regular file, or a link that leaves the source's folder.
+        TransientError: the folder is away, the file is busy, or it changed while it was read.
+    """
+    if document.source_type == "push":
+        return _read_pushed(connection, document)
+    return read_file(_locate(document), max_bytes=max_bytes)
+
+
+def _locate(document: JobDocument) -> Path:
+    name = document.path if document.locator is None else os.fsdecode(document.locator)
+    if document.source_type == "manual":
+        return Path(name)
+    root = Path(document.root or "")
+    if not root.is_dir():
+        raise TransientError(
+            f"The folder {root} of source {document.source} is not there. Mount it, or correct its root.", code="root_missing"
+        )
+    path = root / name
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise Refused(
+            f"{document.path} leads out of the folder {root}: links that leave it are not followed.", code="outside_root"
+        )
+    return path
+
+
+def read_file(path: Path, *, max_bytes: int) -> Content:
+    """One file, read whole; its size and time before and after must agree."""
+    try:
+        # O_NONBLOCK: a named pipe that took a file's place must not hold the worker.
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise Gone(f"{path} is not there any more.", code="gone") from error
+    except PermissionError as error:
+        raise PermanentError(
+            f"{path} may not be read by this user. Give it read permission; the next change or sweep takes it.",
+            code="permission_denied",
+        ) from error
+    except OSError as error:
+        raise TransientError(f"{path} cannot be opened now: {error.strerror}.", code="unreadable") from error
+    with os.fdopen(handle, "rb") as file:
+        before = os.fstat(file.fileno())
+        if not stat.S_ISREG(before.st_mode):
+            raise Refused(f"{path} is no regular file.", code="not_a_file")
+        if before.st_size > max_bytes:
+            raise Refused(
+                f"{path} has {before.st_size:,} bytes, the limit is {max_bytes:,}. Raise DOCWELL_MAX_BYTES to take it.",
+                code="too_large",
+            )
+        try:
+            data = file.read(max_bytes + 1)
+        except OSError as error:
+            raise TransientError(f"{path} cannot be read now: {error.strerror}.", code="unreadable") from error
+        after = os.fstat(file.fileno())
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns) or len(data) != after.st_size:
+        raise TransientError(f"{path} changed while it was read; it is tried again.", code="changing")
+    return Content(data=data, sha256=hashlib.sha256(data).digest(), size=len(data), modified_ns=after.st_mtime_ns)
+
+
+def _read_pushed(connection: Connection[Any], document: JobDocument) -> Content:
+    row = connection.execute(
+        "SELECT content, sha256 FROM docwell.pushed_content WHERE document_id = %s", (document.document_id,)
+    ).fetchone()
+    if row is None:
+        raise PermanentError(f"No pushed bytes of {document.path} are kept. Push the document again.", code="no_content")
+    data = zlib.decompress(row[0])
+    return Content(data=data, sha256=bytes(row[1]), size=len(data))

@@ -1,0 +1,66 @@
+"""The scheduler: wakes what is due, and takes back jobs whose worker is gone. Any number may run; rows are taken once."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import psycopg
+import structlog
+from psycopg_pool import PoolTimeout
+
+from ingest_worker.catalogue import documents as catalogue
+from ingest_worker.jobs import table as jobs
+from ingest_worker.jobs.table import ClaimedJob
+from ingest_worker.jobs.wake import Wake
+from shared.config import Settings
+from shared.database import Pool
+from shared.documents import JobState
+
+log = structlog.get_logger(__name__)
+
+
+def run_scheduler(settings: Settings, pool: Pool, wake: Wake, stop: threading.Event, *, rng: random.Random) -> None:
+    """Tick until `stop` is set. PostgreSQL or Redis may be away; the next tick tries again."""
+    while True:
+        try:
+            tick(settings, pool, wake, rng=rng)
+        except (psycopg.OperationalError, PoolTimeout) as error:
+            log.warning("database_unreachable", error=str(error))
+        if stop.wait(settings.scheduler_tick_seconds):
+            return
+
+
+def tick(settings: Settings, pool: Pool, wake: Wake, *, rng: random.Random) -> int:
+    """One round; returns how many jobs are due (counted up to the number of wakes that make sense)."""
+    with pool.connection() as connection:
+        with connection.transaction():
+            for job in jobs.expired(connection):
+                reason = (
+                    f"The worker {job.worker} ended, or hung, while it worked on this document"
+                    f" (attempt {job.attempts} of {job.max_attempts})."
+                )
+                held = ClaimedJob(
+                    job_id=job.job_id,
+                    document_id=job.document_id,
+                    kind=job.kind,
+                    attempts=job.attempts,
+                    max_attempts=job.max_attempts,
+                    lease_token=job.lease_token,
+                    lease_until=job.lease_until,
+                )
+                delay = jobs.retry_delay(job.attempts, rng=rng)
+                state = jobs.fail(connection, held, code="worker_lost", error=reason, permanent=False, delay_seconds=delay)
+                catalogue.record_failure(
+                    connection,
+                    job.document_id,
+                    state="failed" if state is JobState.DEAD else "queued",
+                    code="worker_lost",
+                    reason=reason,
+                    permanent=False,
+                )
+                log.warning("worker_lost", job=str(job.job_id), state=state.value, worker=job.worker)
+        due = jobs.due(connection, cap=settings.worker_concurrency or 8)
+    if due:
+        wake(due)
+    return due

@@ -1,0 +1,221 @@
+"""The worker: Celery prefork processes, each of which claims job rows and runs them until none is due."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import structlog
+from celery import Celery
+from celery.signals import worker_process_init, worker_process_shutdown, worker_ready
+from psycopg_pool import PoolTimeout
+
+from ingest_worker.catalogue import documents as catalogue
+from ingest_worker.jobs import table as jobs
+from ingest_worker.jobs.celery_app import make_app
+from ingest_worker.jobs.table import ClaimedJob, LeaseLost
+from ingest_worker.jobs.wake import WORK
+from ingest_worker.parse.cage import CageLimits, ParserCage
+from ingest_worker.pipeline import JobReport, Tools, run_job
+from shared.config import Settings
+from shared.database import check_schema, open_pool
+from shared.documents import JobState
+from shared.embedding.open import open_embedder
+from shared.embedding.protocol import Embedder
+from shared.errors import DocwellError, PermanentError, TransientError
+
+log = structlog.get_logger(__name__)
+
+_LONGEST_TURN_SECONDS = 30.0
+"""After this long a woken process gives Celery its turn back, so that shutting down and recycling never wait long."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Worker:
+    """One prefork process: its tools, opened when the first job comes and closed with it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._name = f"{socket.gethostname()}:{os.getpid()}"
+        self._rng = random.Random()  # noqa: S311 - jitter, no secret
+        if settings.database_url is None:
+            raise PermanentError("No database is set. Set DOCWELL_DATABASE_URL, or start everything with `docwell up`.")
+        self._pool = open_pool(settings.database_url.get_secret_value(), name="docwell-worker", size=3)
+        self._cage = ParserCage(
+            CageLimits(timeout_seconds=settings.parse_timeout_seconds, memory_bytes=settings.parse_memory_bytes)
+        )
+        self._embedder: Embedder | None = None
+
+    def close(self) -> None:
+        """End the parser's process and the connections."""
+        self._cage.close()
+        self._pool.close()
+
+    def work(self, *, clock: Callable[[], float] = time.monotonic) -> int:
+        """Claim and run jobs until none is due or the turn is over; returns how many were run."""
+        done = 0
+        until = clock() + _LONGEST_TURN_SECONDS
+        while clock() < until:
+            try:
+                with self._pool.connection() as connection:
+                    job = jobs.claim(connection, worker=self._name, lease_seconds=self._settings.job_lease_seconds)
+                if job is None:
+                    break
+                self.run(job)
+            except (psycopg.OperationalError, PoolTimeout) as error:
+                log.warning("database_unreachable", error=str(error), cure="Jobs wait for it; leases run out by themselves.")
+                break
+            done += 1
+        return done
+
+    def run(self, job: ClaimedJob) -> None:
+        """One job, with its lease kept alive, to its end in the job row."""
+        structlog.contextvars.bind_contextvars(job=str(job.job_id), document=str(job.document_id))
+        began = time.monotonic()
+        try:
+            with self._heartbeat(job):
+                report = run_job(
+                    job, Tools(settings=self._settings, pool=self._pool, cage=self._cage, embedder=self._open_embedder)
+                )
+            _log_done(report, time.monotonic() - began)
+        except LeaseLost:
+            log.info("lease_lost")
+        except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure) as error:
+            self._fail(job, TransientError(f"Two publishers met: {error}", code="conflict"))
+        except psycopg.OperationalError:
+            raise
+        except DocwellError as error:
+            self._fail(job, error)
+        except Exception as error:
+            log.exception("job_crashed")
+            self._fail(job, TransientError(f"{type(error).__name__}: {error}", code="internal_error"))
+        finally:
+            structlog.contextvars.clear_contextvars()
+
+    def _open_embedder(self) -> Embedder:
+        if self._embedder is None:
+            self._embedder = open_embedder(self._settings)
+        return self._embedder
+
+    def _fail(self, job: ClaimedJob, error: DocwellError) -> None:
+        permanent = isinstance(error, PermanentError)
+        delay = jobs.retry_delay(job.attempts, rng=self._rng, retry_after=getattr(error, "retry_after", None))
+        try:
+            with self._pool.connection() as connection, connection.transaction():
+                state = jobs.fail(connection, job, code=error.code, error=str(error), permanent=permanent, delay_seconds=delay)
+                catalogue.record_failure(
+                    connection,
+                    job.document_id,
+                    state="failed" if state is JobState.DEAD else "queued",
+                    code=error.code,
+                    reason=str(error),
+                    permanent=permanent,
+                )
+        except LeaseLost:
+            log.info("lease_lost")
+            return
+        log.warning("job_failed", state=state.value, code=error.code, error=str(error), attempt=job.attempts)
+
+    @contextmanager
+    def _heartbeat(self, job: ClaimedJob) -> Iterator[None]:
+        stop = threading.Event()
+        lease = self._settings.job_lease_seconds
+
+        def beat() -> None:
+            while not stop.wait(lease / 3):
+                try:
+                    with self._pool.connection() as connection:
+                        if not jobs.renew(connection, job, lease_seconds=lease):
+                            return
+                except (psycopg.Error, PoolTimeout) as error:
+                    log.warning("heartbeat_missed", error=str(error))
+
+        thread = threading.Thread(target=beat, name="lease-heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def _log_done(report: JobReport, seconds: float) -> None:
+    log.info(
+        "job_done",
+        result=report.result,
+        chunks=report.chunks,
+        embedded=report.embedded,
+        seconds=round(seconds, 3),
+        rerun=report.rerun,
+    )
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to end this process when its parent ends, however that happens (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def make_worker_app(settings: Settings) -> Celery:
+    """The Celery application with the one task there is."""
+    app = make_app(settings)
+    worker: list[Worker] = []
+
+    @app.task(name=WORK, ignore_result=True)
+    def work() -> None:
+        if not worker:
+            worker.append(Worker(settings))
+        worker[0].work()
+
+    def begin(**_: object) -> None:
+        die_with_parent()
+
+    def end(**_: object) -> None:
+        while worker:
+            worker.pop().close()
+
+    worker_process_init.connect(begin, weak=False)
+    worker_process_shutdown.connect(end, weak=False)
+    return app
+
+
+def run_worker(settings: Settings, *, ready_file: Path | None = None) -> int:
+    """Run the worker in the foreground until SIGTERM or SIGINT; returns the exit code."""
+    if settings.database_url is not None:
+        with (
+            open_pool(settings.database_url.get_secret_value(), name="docwell-worker", size=1) as pool,
+            pool.connection() as connection,
+        ):
+            check_schema(connection)
+    app = make_worker_app(settings)
+
+    def ready(**_: object) -> None:
+        if ready_file is not None:
+            ready_file.touch()
+
+    worker_ready.connect(ready, weak=False)
+    concurrency = settings.worker_concurrency or os.cpu_count() or 1
+    celery_worker = app.Worker(
+        pool="prefork",
+        concurrency=concurrency,
+        loglevel="WARNING",
+        optimization="fair",
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+        task_events=False,
+        quiet=True,
+    )
+    celery_worker.start()
+    return int(celery_worker.exitcode or 0)

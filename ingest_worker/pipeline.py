@@ -1,0 +1,218 @@
+"""The way of one document, as a story: read → parse → chunk → embed → publish. No transaction is open on the way."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+from psycopg import Connection
+
+from ingest_worker import spaces
+from ingest_worker.catalogue import chunks as rows
+from ingest_worker.catalogue import documents as catalogue
+from ingest_worker.catalogue.documents import Content, JobDocument
+from ingest_worker.catalogue.sources import ensure_audience
+from ingest_worker.intake.read import Gone, Refused, read_content
+from ingest_worker.jobs import table as jobs
+from ingest_worker.jobs.table import ClaimedJob
+from ingest_worker.parse.cage import Parsed, ParserCage
+from ingest_worker.parse.errors import Skipped
+from ingest_worker.parse.fingerprint import parser_fingerprint
+from ingest_worker.publish import NewVersion, Published, VectorsMissing, publish, unpublish
+from shared.config import Settings
+from shared.database import Pool
+from shared.documents import Chunk, DocumentState
+from shared.embedding.protocol import Embedder, Role
+from shared.errors import TransientError
+
+log = structlog.get_logger(__name__)
+
+_ROUNDS = 3
+"""How often a swap is prepared anew when vectors that it counted on went meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What a worker process owns: its connections, its caged parser, its embedder."""
+
+    settings: Settings
+    pool: Pool
+    cage: ParserCage
+    embedder: Callable[[], Embedder]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """What became of a job: its result, the chunks of the document, and how many of them had to be embedded."""
+
+    result: str
+    chunks: int = 0
+    embedded: int = 0
+    rerun: bool = False
+
+
+def run_job(job: ClaimedJob, tools: Tools) -> JobReport:
+    """Do one job to its end in the job row.
+
+    Raises:
+        PermanentError, TransientError: the attempt failed; the caller records it.
+        LeaseLost: another worker holds the job; nothing was written.
+    """
+    with tools.pool.connection() as connection:
+        document = catalogue.for_job(connection, job.document_id)
+        if document is None:
+            raise jobs.LeaseLost(f"The document of job {job.job_id} was erased.", code="lease_lost")
+        if job.kind == "delete":
+            return _delete(connection, job)
+        try:
+            content = read_content(connection, document, max_bytes=tools.settings.max_bytes)
+        except Gone:
+            return _delete(connection, job)
+        except Refused as refusal:
+            return _skip_unread(connection, job, document, refusal)
+        audience_id = _audience(connection, document)
+        if _is_unchanged(document, content, audience_id, tools.settings):
+            return _unchanged(connection, job, document, content)
+        fingerprint = parser_fingerprint(tools.settings.chunk_tokens, tools.settings.chunk_overlap)
+        with connection.transaction():
+            jobs.fence(connection, job)
+            version_id, number = catalogue.begin_version(
+                connection, document, content, audience_id=audience_id, fingerprint=fingerprint
+            )
+    try:
+        parsed = tools.cage.parse_and_chunk(
+            document.path, content.data, tools.settings.chunk_tokens, tools.settings.chunk_overlap
+        )
+        version = _version_of(parsed, content, version_id=version_id, number=number, audience_id=audience_id)
+    except Skipped as skipped:
+        version = NewVersion(
+            version_id=version_id,
+            number=number,
+            audience_id=audience_id,
+            state=DocumentState.SKIPPED,
+            reason_code=skipped.code,
+            reason=str(skipped),
+            modified=content.modified,
+        )
+    return _serve(job, version, tools)
+
+
+def _audience(connection: Connection[Any], document: JobDocument) -> int:
+    readers = document.readers if document.readers is not None else document.source_readers
+    return ensure_audience(connection, document.namespace_id, readers, restricted=document.source_readers is not None)
+
+
+_SETTLED = {"indexed", "partial", "needs_ocr", "skipped"}
+
+
+def _is_unchanged(document: JobDocument, content: Content, audience_id: int, settings: Settings) -> bool:
+    return (
+        document.sha256 == content.sha256
+        and document.latest_state in _SETTLED
+        and document.latest_fingerprint == parser_fingerprint(settings.chunk_tokens, settings.chunk_overlap)
+        and document.audience_id == audience_id
+    )
+
+
+def _unchanged(connection: Connection[Any], job: ClaimedJob, document: JobDocument, content: Content) -> JobReport:
+    with connection.transaction():
+        jobs.fence(connection, job)
+        rerun = jobs.succeed(connection, job, "unchanged")
+        catalogue.record_unchanged(connection, document, content, rerun=rerun)
+    return JobReport(result="unchanged", rerun=rerun)
+
+
+def _delete(connection: Connection[Any], job: ClaimedJob) -> JobReport:
+    return JobReport(result="deleted", rerun=unpublish(connection, job))
+
+
+def _skip_unread(connection: Connection[Any], job: ClaimedJob, document: JobDocument, refusal: Refused) -> JobReport:
+    with connection.transaction():
+        jobs.fence(connection, job)
+        rerun = jobs.succeed(connection, job, "skipped")
+        catalogue.record_failure(
+            connection,
+            document.document_id,
+            state="queued" if rerun else "skipped",
+            code=refusal.code,
+            reason=str(refusal),
+            permanent=True,
+        )
+    return JobReport(result="skipped", rerun=rerun)
+
+
+def _version_of(parsed: Parsed, content: Content, *, version_id: int, number: int, audience_id: int) -> NewVersion:
+    state, code, reason = _judge(parsed)
+    return NewVersion(
+        version_id=version_id,
+        number=number,
+        audience_id=audience_id,
+        state=state,
+        reason_code=code,
+        reason=reason,
+        media_type=parsed.media_type,
+        title=parsed.title,
+        encoding=parsed.encoding,
+        page_count=parsed.page_count,
+        pages_with_text=parsed.pages_with_text,
+        warnings=parsed.warnings,
+        modified=content.modified,
+        chunks=parsed.chunks,
+    )
+
+
+def _judge(parsed: Parsed) -> tuple[DocumentState, str | None, str | None]:
+    pages, with_text = parsed.page_count, parsed.pages_with_text
+    if not parsed.chunks:
+        if pages:
+            return (
+                DocumentState.NEEDS_OCR,
+                "no_text",
+                f"None of its {pages} pages has text: they are pictures, or their text cannot be decoded. It needs OCR.",
+            )
+        return DocumentState.SKIPPED, "empty", "It holds no text."
+    if pages is not None and with_text is not None and with_text < pages:
+        return DocumentState.PARTIAL, "pages_without_text", f"{with_text} of {pages} pages had text; the others need OCR."
+    return DocumentState.INDEXED, None, None
+
+
+def _serve(job: ClaimedJob, version: NewVersion, tools: Tools) -> JobReport:
+    vectors: dict[uuid.UUID, NDArray[np.float32]] = {}
+    embedder = tools.embedder()
+    unique = {chunk.input_id: chunk for chunk in version.chunks}
+    with tools.pool.connection() as connection:
+        space_id = spaces.active_space(connection, embedder.fingerprint)
+        wanted = set(unique) - rows.inputs_with_vector(connection, space_id, list(unique))
+    for _ in range(_ROUNDS):
+        vectors |= _embed(embedder, [unique[key] for key in unique if key in wanted])
+        try:
+            with tools.pool.connection() as connection:
+                done = publish(
+                    connection,
+                    job,
+                    version,
+                    space_id=space_id,
+                    vectors=vectors,
+                    keep_versions=tools.settings.keep_versions,
+                )
+        except VectorsMissing as missing:
+            wanted = set(missing.inputs)
+            continue
+        return _report(version, done, len(vectors))
+    raise TransientError("Other documents kept changing the same passages while this one was published.", code="busy")
+
+
+def _embed(embedder: Embedder, chunks: Sequence[Chunk]) -> Mapping[uuid.UUID, NDArray[np.float32]]:
+    if not chunks:
+        return {}
+    matrix = embedder.embed([chunk.embedded_text for chunk in chunks], Role.PASSAGE)
+    return {chunk.input_id: matrix[row] for row, chunk in enumerate(chunks)}
+
+
+def _report(version: NewVersion, done: Published, embedded: int) -> JobReport:
+    return JobReport(result=version.state.value, chunks=done.chunks, embedded=embedded, rerun=done.rerun)
