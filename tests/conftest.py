@@ -1,0 +1,113 @@
+"""Real embedded services for the tests: one PostgreSQL and one Redis a session, one fresh database a test."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from infra.local.postgres import EmbeddedPostgres
+from infra.local.provision import OWNER, READER, create_database
+from infra.migrate import migrate
+
+EMPTY = "docwell_empty"
+TEMPLATE = "docwell_template"
+
+# A crash of the machine may cost the tests their data, which nobody misses.
+FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "shared_buffers": "128MB"}
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Database:
+    """One database: `url` as the owner, `reader_url` as the login of the query server."""
+
+    name: str
+    url: str
+    reader_url: str
+
+
+@contextlib.contextmanager
+def passable_folder() -> Iterator[Path]:
+    """A folder, with a space in its name, that root's PostgreSQL may pass through; pytest's own folders are closed to it."""
+    folder = Path(tempfile.mkdtemp(prefix="docwell tests ")).resolve()
+    if os.geteuid() == 0:
+        folder.chmod(0o711)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A fresh home for a Docwell of its own, removed afterwards."""
+    with passable_folder() as folder:
+        yield folder / "home"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[EmbeddedPostgres]:
+    """The session's PostgreSQL, with a migrated template database."""
+    with passable_folder() as folder:
+        server = EmbeddedPostgres(folder / "home", settings=FAST)
+        server.start()
+        try:
+            with _administration(server) as connection:
+                create_database(connection, EMPTY, template="docwell")
+            migrate(server.url_owner, server.url_reader)
+            with _administration(server) as connection:
+                create_database(connection, TEMPLATE, template="docwell")
+            yield server
+        finally:
+            server.stop()
+
+
+@contextlib.contextmanager
+def _administration(server: EmbeddedPostgres) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(server.superuser_conninfo, dbname="postgres", autocommit=True) as connection:
+        yield connection
+
+
+@contextlib.contextmanager
+def fresh_database(server: EmbeddedPostgres, *, template: str = TEMPLATE) -> Iterator[Database]:
+    """A new database, cloned from `template` and dropped afterwards, whoever is connected."""
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    with _administration(server) as connection:
+        create_database(connection, name, template=template)
+    try:
+        yield Database(name=name, url=server.url(OWNER, name), reader_url=server.url(READER, name))
+    finally:
+        with _administration(server) as connection:
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def database(postgres: EmbeddedPostgres) -> Iterator[Database]:
+    """A migrated database for this test alone."""
+    with fresh_database(postgres) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def module_database(postgres: EmbeddedPostgres) -> Iterator[Database]:
+    """A migrated database that the tests of one module share."""
+    with fresh_database(postgres) as found:
+        yield found
+
+
+@pytest.fixture
+def empty_database(postgres: EmbeddedPostgres) -> Iterator[Database]:
+    """A database without Docwell's schema, with pgvector, as the embedded PostgreSQL makes it."""
+    with fresh_database(postgres, template=EMPTY) as found:
+        yield found
