@@ -145,7 +145,7 @@ def publish(
         left = {(old_audience, chunk_id) for chunk_id in old if old_audience != version.audience_id or chunk_id not in unique}
         removed = _remove(connection, left | {(row[0], row[1]) for row in pruned}, version.audience_id, change)
         connection.execute(_FORGET_PUSHED, {"document": job.document_id, "version": version.version_id})
-        rerun = jobs.succeed(connection, job, version.state.value)
+        rerun = jobs.succeed(connection, job, version.state.value, chunks=len(version.chunks), embedded=len(vectors))
         if rerun:
             connection.execute("UPDATE docwell.document SET state = 'queued' WHERE document_id = %s", (job.document_id,))
         return Published(chunks=len(version.chunks), added=len(added), removed=removed, rerun=rerun)

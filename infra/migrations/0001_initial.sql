@@ -158,6 +158,8 @@ CREATE TABLE docwell.job (
     state        text NOT NULL DEFAULT 'queued' CHECK (state IN ('queued', 'running', 'retrying', 'succeeded', 'dead',
                      'cancelled')),
     result       text,
+    chunks       integer,  -- of the version that it published, and how many of them had to be embedded
+    embedded     integer,
     attempts     integer NOT NULL DEFAULT 0,
     max_attempts integer NOT NULL DEFAULT 5,
     rerun        boolean NOT NULL DEFAULT false,  -- something changed while it ran: run again

@@ -132,20 +132,23 @@ _SUCCEED = """
         kind = CASE WHEN rerun THEN coalesce(rerun_kind, kind) ELSE kind END,
         attempts = CASE WHEN rerun THEN 0 ELSE attempts END,
         next_run_at = CASE WHEN rerun THEN now() ELSE next_run_at END,
-        result = %(result)s, error_code = NULL, last_error = NULL, finished_at = now(),
+        result = %(result)s, chunks = %(chunks)s, embedded = %(embedded)s, error_code = NULL, last_error = NULL, finished_at = now(),
         lease_token = NULL, lease_until = NULL
     WHERE job_id = %(job)s AND lease_token = %(token)s AND state = 'running'
     RETURNING rerun
 """
 
 
-def succeed(connection: Connection[Any], job: ClaimedJob, result: str) -> bool:
+def succeed(
+    connection: Connection[Any], job: ClaimedJob, result: str, *, chunks: int | None = None, embedded: int | None = None
+) -> bool:
     """End the job in the caller's transaction; True when something changed meanwhile and it is queued to run again.
 
     Raises:
         LeaseLost: the lease is ours no more.
     """
-    row = connection.execute(_SUCCEED, {"job": job.job_id, "token": job.lease_token, "result": result}).fetchone()
+    values = {"job": job.job_id, "token": job.lease_token, "result": result, "chunks": chunks, "embedded": embedded}
+    row = connection.execute(_SUCCEED, values).fetchone()
     if row is None:
         raise LeaseLost(f"The lease of job {job.job_id} was lost.", code="lease_lost")
     return bool(row[0])

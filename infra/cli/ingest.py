@@ -1,0 +1,171 @@
+"""`docwell ingest`: take files in by hand, and show how they come along."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from infra.cli.context import owner_connection, settings
+from shared.config import Settings
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    from ingest_worker.intake.manual import Progress
+
+RESULTS = ("indexed", "unchanged", "partial", "needs_ocr", "skipped", "failed")
+_POLL_SECONDS = 0.1
+
+
+def ingest(
+    paths: Annotated[list[Path], typer.Argument(help="Files, or folders with all that is below them.")],
+    namespace: Annotated[str, typer.Option(help="The namespace to take them into.")] = "default",
+    tag: Annotated[list[str] | None, typer.Option(help="A tag for each of them; may be repeated.")] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until each is finished.")] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and why.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Take files or folders into the source `manual`; no sweep ever deletes those."""
+    from ingest_worker.intake.manual import find_files
+
+    current = settings()
+    began = time.monotonic()
+    files = list(find_files(paths))
+    with owner_connection() as connection:
+        if dry_run:
+            _say_intentions(connection, files, current, as_json=as_json)
+            return
+        jobs = _request(connection, files, current, namespace=namespace, tags=tag or [])
+        if not wait:
+            _say_queued(jobs, as_json=as_json)
+            return
+        ended = _follow(connection, jobs, quiet=as_json)
+    _summarise(ended, files=len(files), seconds=time.monotonic() - began, as_json=as_json)
+    if any(_result(one) == "failed" for one in ended):
+        raise typer.Exit(1)
+
+
+def _request(
+    connection: Connection[Any], files: Sequence[Path], current: Settings, *, namespace: str, tags: Sequence[str]
+) -> dict[str, uuid.UUID]:
+    from ingest_worker.intake.manual import BATCH, request_files
+    from ingest_worker.jobs.celery_app import make_app
+    from ingest_worker.jobs.wake import celery_wake
+
+    wake = celery_wake(make_app(current), most=current.worker_concurrency or 4)
+    jobs: dict[str, uuid.UUID] = {}
+    for start in range(0, len(files), BATCH):
+        asked = request_files(
+            connection, files[start : start + BATCH], namespace=namespace, tags=tags, max_attempts=current.job_attempts
+        )
+        wake(len(asked))
+        jobs |= asked
+    return jobs
+
+
+def _follow(connection: Connection[Any], jobs: dict[str, uuid.UUID], *, quiet: bool) -> list[Progress]:
+    ended: list[Progress] = []
+    with _meter(len(jobs), quiet=quiet) as advance:
+        for one in _finished(connection, list(jobs.values())):
+            ended.append(one)
+            advance(one)
+    return ended
+
+
+def _finished(connection: Connection[Any], waiting: list[uuid.UUID]) -> Iterator[Progress]:
+    from ingest_worker.intake.manual import BATCH, progress
+
+    while waiting:
+        done: set[uuid.UUID] = set()
+        for one in progress(connection, waiting[:BATCH]):
+            if one.ended:
+                done.add(one.job_id)
+                yield one
+        waiting = [job for job in waiting if job not in done]
+        if not done:
+            time.sleep(_POLL_SECONDS)
+
+
+class _meter:  # noqa: N801 - used like a function
+    """A progress bar on a terminal, plain lines elsewhere; both on stderr."""
+
+    def __init__(self, total: int, *, quiet: bool) -> None:
+        self._total = total
+        self._quiet = quiet
+        self._done = 0
+        self._bar: Any = None
+
+    def __enter__(self) -> Any:
+        if not self._quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+            self._bar = Progress(*columns, console=Console(stderr=True))
+            self._bar.start()
+            self._task = self._bar.add_task("", total=self._total)
+        return self._advance
+
+    def _advance(self, one: Progress) -> None:
+        self._done += 1
+        line = f"{_result(one)}: {one.path}" + (f" ({one.reason})" if one.reason and _result(one) not in ("indexed",) else "")
+        if self._bar is not None:
+            self._bar.update(self._task, advance=1, description=Path(one.path).name)
+            if _result(one) not in ("indexed", "unchanged"):
+                self._bar.console.print(line, markup=False, highlight=False)
+        elif not self._quiet:
+            print(f"[{self._done}/{self._total}] {line}", file=sys.stderr)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _result(one: Progress) -> str:
+    return one.result or ("failed" if one.state == "dead" else one.state)
+
+
+def _summarise(ended: Sequence[Progress], *, files: int, seconds: float, as_json: bool) -> None:
+    counts = Counter(_result(one) for one in ended)
+    fresh = [one for one in ended if one.embedded is not None]
+    summary: dict[str, Any] = {name: counts.pop(name, 0) for name in RESULTS}
+    summary |= dict(counts)
+    if files > len(ended):
+        summary["excluded"] = files - len(ended)
+    summary["chunks"] = sum(one.chunks or 0 for one in fresh)
+    summary["embedded"] = sum(one.embedded or 0 for one in fresh)
+    summary["reused"] = summary["chunks"] - summary["embedded"]
+    summary["seconds"] = round(seconds, 2)
+    if as_json:
+        documents = [{"path": one.path, "job_id": str(one.job_id), "result": _result(one), "reason": one.reason} for one in ended]
+        print(json.dumps({"summary": summary, "documents": documents}, ensure_ascii=False))
+    else:
+        print(", ".join(f"{value} {name}" for name, value in summary.items()))
+
+
+def _say_queued(jobs: dict[str, uuid.UUID], *, as_json: bool) -> None:
+    if as_json:
+        rows = [{"path": path, "job_id": str(job)} for path, job in jobs.items()]
+        print(json.dumps({"jobs": rows}, ensure_ascii=False))
+    else:
+        print(f"{len(jobs)} queued. `docwell jobs list` shows how they come along.")
+
+
+def _say_intentions(connection: Connection[Any], files: Sequence[Path], current: Settings, *, as_json: bool) -> None:
+    from ingest_worker.intake.manual import intend
+
+    intentions = (intend(connection, file, max_bytes=current.max_bytes) for file in files)
+    if as_json:
+        rows = [{"path": one.path, "action": one.action, "reason": one.reason} for one in intentions]
+        print(json.dumps({"documents": rows}, ensure_ascii=False))
+        return
+    for one in intentions:
+        print(f"{one.action}: {one.path} ({one.reason})")

@@ -1,0 +1,56 @@
+"""`docwell search`: the very code behind the MCP tool."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+import typer
+
+from infra.cli.context import settings
+
+
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    limit: Annotated[int, typer.Option(min=1, max=50, help="The most passages.")] = 5,
+    namespace: Annotated[str, typer.Option(help="Only this namespace.")] = "",
+    path: Annotated[str, typer.Option(help="Only paths that match this glob.")] = "",
+    source: Annotated[str, typer.Option(help="Only this source.")] = "",
+    tag: Annotated[list[str] | None, typer.Option(help="Only documents with this tag; may be repeated.")] = None,
+    mode: Annotated[Literal["hybrid", "semantic", "keyword"], typer.Option(help="Which legs look.")] = "hybrid",
+    explain: Annotated[bool, typer.Option("--explain", help="Show where each passage's rank comes from.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="What the MCP tool answers, as one JSON document.")] = False,
+) -> None:
+    """Find passages, each with its place in the file."""
+    from query_server.service import open_service
+
+    with open_service(settings()) as service:
+        answer: dict[str, Any] = service.search(
+            query,
+            limit=limit,
+            namespace=namespace,
+            path=path,
+            source=source,
+            tags=tag or [],
+            mode=mode,
+            explain=explain,
+        )
+    if as_json:
+        print(json.dumps(answer, ensure_ascii=False))
+        return
+    _show(answer)
+
+
+def _show(answer: dict[str, Any]) -> None:
+    if answer.get("message"):
+        print(answer["message"])
+    for rank, result in enumerate(answer["results"], start=1):
+        legs = "+".join(result["matched_by"])
+        print(f"{rank}. {result['citation']}  {result['path']}  ({legs}, {result['score']:.4f})")
+        if result.get("section"):
+            print(f"   {result['section']}")
+        for line in result["text"].strip().splitlines():
+            print(f"   {line}")
+        print()
+    for warning in answer.get("warnings", []):
+        print(f"warning: {warning['message']}")

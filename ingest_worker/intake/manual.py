@@ -1,0 +1,138 @@
+"""Documents that a person names by hand: found, asked for in batches, and followed to their end."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import class_row
+
+from ingest_worker.catalogue.documents import Observed, find_documents, request_ingest
+from ingest_worker.catalogue.sources import MANUAL, Source, ensure_namespace, ensure_source
+from ingest_worker.intake.ignore import IgnoreRules
+from ingest_worker.intake.read import read_file
+from ingest_worker.parse.errors import Skipped
+from ingest_worker.parse.registry import detect
+from shared.errors import PermanentError
+
+BATCH = 500
+
+
+def find_files(paths: Sequence[Path]) -> Iterator[Path]:
+    """The files that are named, and those below the folders that are named, absolute and in order of their names.
+
+    Temporary and ignored names below a folder are left out; a file that is named itself is always taken. Links to folders
+    are not followed.
+
+    Raises:
+        PermanentError: a path does not exist.
+    """
+    for path in paths:
+        absolute = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links and change the identity
+        if absolute.is_dir():
+            yield from _walk(absolute)
+        elif absolute.exists():
+            yield absolute
+        else:
+            raise PermanentError(f"{path} does not exist.", code="not_found")
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    rules = IgnoreRules(folder)
+    for directory, folders, files in os.walk(folder):
+        relative = Path(directory).relative_to(folder)
+        folders[:] = sorted(name for name in folders if rules.ignored_by((relative / name).as_posix(), is_directory=True) is None)
+        for name in sorted(files):
+            if rules.ignored_by((relative / name).as_posix(), is_directory=False) is None:
+                yield Path(directory) / name
+
+
+def manual_source(connection: Connection[Any]) -> Source:
+    """The source of documents that are named by hand; no sweep ever deletes them."""
+    return ensure_source(connection, MANUAL, kind=MANUAL)
+
+
+def request_files(
+    connection: Connection[Any],
+    files: Sequence[Path],
+    *,
+    namespace: str,
+    tags: Sequence[str],
+    max_attempts: int,
+) -> dict[str, uuid.UUID]:
+    """Ask for these files, in one transaction: `{path: job_id}`. Excluded documents are left out."""
+    with connection.transaction():
+        source = manual_source(connection)
+        asked = request_ingest(
+            connection,
+            source,
+            ensure_namespace(connection, namespace),
+            [Observed(name=str(path)) for path in files],
+            tags=tags,
+            max_attempts=max_attempts,
+        )
+    return {path: asked.jobs[document] for path, document in asked.documents.items() if document in asked.jobs}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a job stands, for somebody who waits for it."""
+
+    job_id: uuid.UUID
+    path: str
+    state: str
+    result: str | None
+    chunks: int | None
+    embedded: int | None
+    reason: str | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen by itself."""
+        return self.state in {"succeeded", "dead", "cancelled"}
+
+
+_PROGRESS = """
+    SELECT j.job_id, d.path, j.state, j.result, j.chunks, j.embedded, coalesce(j.last_error, d.reason) AS reason
+    FROM docwell.job j JOIN docwell.document d USING (document_id)
+    WHERE j.job_id = ANY (%s)
+"""
+
+
+def progress(connection: Connection[Any], jobs: Sequence[uuid.UUID]) -> list[Progress]:
+    """Where these jobs stand."""
+    with connection.cursor(row_factory=class_row(Progress)) as cursor:
+        return cursor.execute(_PROGRESS, (list(jobs),)).fetchall()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intention:
+    """What taking a file in would do: `new`, `changed`, `unchanged`, `skipped` or `failed`, and why."""
+
+    path: str
+    action: str
+    reason: str
+
+
+def intend(connection: Connection[Any], file: Path, *, max_bytes: int) -> Intention:
+    """What `request_files` would come to for one file, without doing it."""
+    path = Observed(name=str(file)).path
+    source = connection.execute("SELECT source_id FROM docwell.source WHERE name = %s", (MANUAL,)).fetchone()
+    known = find_documents(connection, source[0], [path]).get(path) if source else None
+    try:
+        content = read_file(file, max_bytes=max_bytes)
+        detect(path, content.data)
+    except Skipped as skipped:
+        return Intention(path=path, action="skipped", reason=str(skipped))
+    except PermanentError as error:
+        return Intention(path=path, action="skipped" if error.code == "too_large" else "failed", reason=str(error))
+    if known is None:
+        return Intention(path=path, action="new", reason="it is not in the index yet")
+    if known.sha256 == content.sha256:
+        return Intention(path=path, action="unchanged", reason="its bytes are those of the latest version")
+    return Intention(path=path, action="changed", reason="its bytes differ from those of the latest version")
