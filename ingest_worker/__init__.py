@@ -1,0 +1,1 @@
+"""The ingest side: from a file's bytes to published, searchable passages."""

@@ -1,0 +1,23 @@
+"""Why a file ends without passages: left out on purpose, or not readable. Both are final."""
+
+from __future__ import annotations
+
+from shared.errors import PermanentError
+
+
+class Skipped(PermanentError):
+    """The file is left out on purpose; `code` says why (`unsupported_format`, `binary`, `empty`, `minified`, `generated`).
+
+    A skipped file is no failure: record it as skipped with this reason.
+    """
+
+
+class Unsupported(Skipped):
+    """No parser reads this format yet."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"Unsupported for now: {what}", code="unsupported_format")
+
+
+class Unreadable(PermanentError):
+    """The file has a format that we read, but this one cannot be read; `code` says why (`encrypted`, `damaged`, `too_large`)."""
