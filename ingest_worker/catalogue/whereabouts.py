@@ -1,0 +1,93 @@
+"""What intake asks the catalogue about files that came, went or moved."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import class_row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A document and what its file was when it was read last. `locator` is the name on disk where it is not the path."""
+
+    document_id: uuid.UUID
+    path: str
+    locator: bytes | None
+    size: int | None
+    modified_ns: int | None
+    sha256: bytes | None
+    state: str
+
+
+_PLACED = "SELECT document_id, path, locator, size, modified_ns, sha256, state FROM docwell.document"
+
+
+def placed_at(connection: Connection[Any], source_id: int, paths: Sequence[str]) -> dict[str, Placed]:
+    """The live documents of the source at these paths."""
+    with connection.cursor(row_factory=class_row(Placed)) as cursor:
+        rows = cursor.execute(
+            _PLACED + " WHERE source_id = %s AND path = ANY (%s) AND state NOT IN ('deleted', 'excluded')",
+            (source_id, list(paths)),
+        ).fetchall()
+    return {row.path: row for row in rows}
+
+
+def placed_by_id(connection: Connection[Any], documents: Sequence[uuid.UUID]) -> list[Placed]:
+    """These documents, if they are live."""
+    with connection.cursor(row_factory=class_row(Placed)) as cursor:
+        return cursor.execute(
+            _PLACED + " WHERE document_id = ANY (%s) AND state NOT IN ('deleted', 'excluded')", (list(documents),)
+        ).fetchall()
+
+
+def placed_with_size(connection: Connection[Any], source_id: int, sizes: Sequence[int]) -> list[Placed]:
+    """The live documents of the source whose content was read and has one of these sizes."""
+    with connection.cursor(row_factory=class_row(Placed)) as cursor:
+        return cursor.execute(
+            _PLACED + " WHERE source_id = %s AND size = ANY (%s) AND sha256 IS NOT NULL AND state NOT IN ('deleted', 'excluded')",
+            (source_id, list(sizes)),
+        ).fetchall()
+
+
+def count_documents(connection: Connection[Any], source_id: int) -> int:
+    """How many live documents the source has."""
+    row = connection.execute(
+        "SELECT count(*) FROM docwell.document WHERE source_id = %s AND state NOT IN ('deleted', 'excluded')", (source_id,)
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def has_read_content(connection: Connection[Any], source_id: int) -> bool:
+    """Whether any document of the source was read, so that a new file may be one that moved."""
+    row = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM docwell.document WHERE source_id = %s AND sha256 IS NOT NULL)", (source_id,)
+    ).fetchone()
+    return bool(row and row[0])
+
+
+_IDLE = """
+    SELECT d.document_id FROM docwell.document d
+    WHERE d.document_id = ANY (%s) AND NOT EXISTS (
+        SELECT 1 FROM docwell.job j WHERE j.document_id = d.document_id AND j.state IN ('queued', 'running', 'retrying'))
+"""
+
+
+def without_live_job(connection: Connection[Any], documents: Sequence[uuid.UUID]) -> set[uuid.UUID]:
+    """Those of the documents that no job is going to look at."""
+    return {row[0] for row in connection.execute(_IDLE, (list(documents),)).fetchall()}
+
+
+def live_names(connection: Connection[Any], source_id: int) -> Iterator[tuple[str, bytes | None]]:
+    """The path and locator of every live document of the source, streamed."""
+    with connection.transaction(), connection.cursor(name="live_names") as cursor:
+        cursor.itersize = 2000
+        cursor.execute(
+            "SELECT path, locator FROM docwell.document WHERE source_id = %s AND state NOT IN ('deleted', 'excluded')",
+            (source_id,),
+        )
+        yield from cursor

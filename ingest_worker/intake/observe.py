@@ -1,0 +1,111 @@
+"""Looking at files: what is there, what may be taken, and where a link leads."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from ingest_worker.intake.settle import Signature
+
+_BLOCK = 1024 * 1024
+
+
+class Kind(StrEnum):
+    """What stands at a name."""
+
+    FILE = "file"
+    FOLDER = "folder"
+    GONE = "gone"
+    OUTSIDE = "outside"
+    """A link that leads out of the root, or to a folder: it is not followed."""
+    OTHER = "other"
+    """A named pipe, a socket or a device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a look at a name found. A file has its signature, and the later of its mtime and ctime in nanoseconds."""
+
+    kind: Kind
+    signature: Signature | None = None
+    touched_ns: int = 0
+
+
+_GONE = Look(kind=Kind.GONE)
+
+
+def file_look(facts: os.stat_result) -> Look:
+    """The look at a regular file with these facts."""
+    return Look(
+        kind=Kind.FILE,
+        signature=Signature(size=facts.st_size, modified_ns=facts.st_mtime_ns),
+        touched_ns=max(facts.st_mtime_ns, facts.st_ctime_ns),
+    )
+
+
+def look(real_root: str, name: str) -> Look:
+    """What stands at `name` under the root, whose own links are resolved already. A link to a file inside is that file."""
+    path = f"{real_root}/{name}"
+    try:
+        if _through_link(real_root, name):
+            return Look(kind=Kind.OUTSIDE)
+        facts = os.lstat(path)
+        if stat.S_ISLNK(facts.st_mode):
+            if not is_inside(real_root, path):
+                return Look(kind=Kind.OUTSIDE)
+            facts = Path(path).stat()
+            if stat.S_ISDIR(facts.st_mode):
+                return Look(kind=Kind.OUTSIDE)
+    except OSError:
+        # Not there, a loop of links, a name too long, or a folder that may not be entered. A sweep tells these apart.
+        return _GONE
+    if stat.S_ISREG(facts.st_mode):
+        return file_look(facts)
+    return Look(kind=Kind.FOLDER if stat.S_ISDIR(facts.st_mode) else Kind.OTHER)
+
+
+def _through_link(real_root: str, name: str) -> bool:
+    """Whether a folder on the way to this name is a link, and so is not followed."""
+    folder = name.rpartition("/")[0]
+    return bool(folder) and os.path.realpath(f"{real_root}/{folder}") != f"{real_root}/{folder}"
+
+
+def is_inside(real_root: str, path: str) -> bool:
+    """Whether a path, its links followed, stays under the root."""
+    real = os.path.realpath(path)
+    return real == real_root or real.startswith(real_root.rstrip(os.sep) + os.sep)
+
+
+def digest(real_root: str, name: str) -> bytes | None:
+    """The sha256 of a file, or None when it cannot be read."""
+    found = hashlib.sha256()
+    try:
+        handle = os.open(f"{real_root}/{name}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(handle, "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            while block := file.read(_BLOCK):
+                found.update(block)
+    except OSError:
+        return None
+    return found.digest()
+
+
+def disk_name(path: str, locator: bytes | None) -> str:
+    """The name on disk of a document."""
+    return path if locator is None else os.fsdecode(locator)
+
+
+def root_identity(root: Path) -> tuple[int, int] | None:
+    """The device and inode of a folder, or None when it is not there or cannot be listed."""
+    try:
+        facts = root.stat()
+        with os.scandir(root):
+            pass
+    except OSError:
+        return None
+    return (facts.st_dev, facts.st_ino) if stat.S_ISDIR(facts.st_mode) else None
