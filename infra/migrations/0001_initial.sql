@@ -179,13 +179,16 @@ CREATE INDEX job_due ON docwell.job (next_run_at) WHERE state IN ('queued', 'ret
 CREATE INDEX job_leased ON docwell.job (lease_until) WHERE state = 'running';
 CREATE INDEX job_created ON docwell.job (created_at);
 
--- Bytes that were pushed, kept until a newer version is published, so that retries have them.
+-- Bytes that were pushed last, and what was said of them, kept as long as the document: retries and re-runs need them.
 CREATE TABLE docwell.pushed_content (
-    document_id uuid PRIMARY KEY REFERENCES docwell.document ON DELETE CASCADE,
-    sha256      bytea NOT NULL,
-    content     bytea NOT NULL,  -- zlib
-    size        bigint NOT NULL,
-    received_at timestamptz NOT NULL DEFAULT now()
+    document_id     uuid PRIMARY KEY REFERENCES docwell.document ON DELETE CASCADE,
+    sha256          bytea NOT NULL,
+    content         bytea NOT NULL,  -- zlib
+    size            bigint NOT NULL,
+    title           text,  -- wins over the title that the parser finds
+    media_type      text,  -- says what it is where the path has no ending
+    source_modified timestamptz,
+    received_at     timestamptz NOT NULL DEFAULT now()
 );
 
 -- What the principal of this transaction may see. `docwell.namespaces` and `docwell.names` are set for the transaction

@@ -88,9 +88,10 @@ def read_file(path: Path, *, max_bytes: int) -> Content:
 
 def _read_pushed(connection: Connection[Any], document: JobDocument) -> Content:
     row = connection.execute(
-        "SELECT content, sha256 FROM docwell.pushed_content WHERE document_id = %s", (document.document_id,)
+        "SELECT content, sha256, source_modified FROM docwell.pushed_content WHERE document_id = %s", (document.document_id,)
     ).fetchone()
     if row is None:
         raise PermanentError(f"No pushed bytes of {document.path} are kept. Push the document again.", code="no_content")
     data = zlib.decompress(row[0])
-    return Content(data=data, sha256=bytes(row[1]), size=len(data))
+    modified_ns = None if row[2] is None else round(row[2].timestamp() * 1_000_000) * 1000
+    return Content(data=data, sha256=bytes(row[1]), size=len(data), modified_ns=modified_ns)
