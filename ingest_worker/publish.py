@@ -71,26 +71,24 @@ _PUBLISH_VERSION = """
         chunk_count = %(chunk_count)s, warnings = %(warnings)s, published_at = now()
     WHERE version_id = %(version)s
 """
+# A title that was given with pushed bytes wins over the one in the text.
 _SERVE = """
-    UPDATE docwell.document SET
+    UPDATE docwell.document d SET
         served_version_id = %(served_id)s, served_version = %(served)s, audience_id = %(audience)s, state = %(state)s,
-        reason_code = %(reason_code)s, reason = %(reason)s, title = %(title)s, chunk_count = %(chunk_count)s,
+        reason_code = %(reason_code)s, reason = %(reason)s, chunk_count = %(chunk_count)s,
+        title = coalesce((SELECT pushed.title FROM docwell.pushed_content pushed WHERE pushed.document_id = d.document_id),
+                         %(title)s),
         source_modified = %(modified)s, last_indexed = now(), changed_at = now()
     WHERE document_id = %(document)s
 """
-_PRUNE = """
-    WITH gone AS (
-        DELETE FROM docwell.version
-        WHERE document_id = %(document)s AND version_id <> %(version)s
-          AND (number <= %(number)s - %(keep)s OR audience_id <> %(audience)s)
-        RETURNING version_id
-    )
-    SELECT DISTINCT place.audience_id, place.chunk_id FROM docwell.version_chunk place JOIN gone USING (version_id)
+# Versions older than the last `keep`, and all that stand under other readers than the document now has.
+_TO_PRUNE = """
+    SELECT version_id FROM docwell.version
+    WHERE document_id = %(document)s AND version_id <> %(version)s
+      AND (number <= %(number)s - %(keep)s OR audience_id <> %(audience)s)
 """
-_FORGET_PUSHED = """
-    DELETE FROM docwell.pushed_content pushed USING docwell.version v
-    WHERE pushed.document_id = %(document)s AND v.version_id = %(version)s AND pushed.sha256 <> v.sha256
-"""
+_CHUNKS_OF = "SELECT DISTINCT audience_id, chunk_id FROM docwell.version_chunk WHERE version_id = ANY (%s)"
+_DROP = "DELETE FROM docwell.version WHERE version_id = ANY (%s)"
 
 
 def publish(
@@ -118,37 +116,42 @@ def publish(
         if held is None or held[2] in {"deleted", "excluded"}:
             return Published(chunks=0, added=0, removed=0, rerun=jobs.succeed(connection, job, held[2] if held else "deleted"))
         served_id, old_audience, _ = held
-        old = rows.chunk_ids(connection, served_id) if served_id is not None else set()
-        kept = old if old_audience == version.audience_id else set()
-        added = [chunk for chunk_id, chunk in unique.items() if chunk_id not in kept]
+        served = rows.chunk_ids(connection, served_id) if served_id is not None else set()
+        old = {(old_audience, chunk_id) for chunk_id in served}
+        new = {(version.audience_id, chunk_id) for chunk_id in unique}
+        doomed = _doomed_versions(connection, job.document_id, version, keep_versions)
+        leaving = (old | _chunks_of(connection, doomed)) - new
+        added = [unique[chunk_id] for _, chunk_id in sorted(new - old)]
 
-        change = rows.Weight()
-        if added:
-            rows.insert_chunks(connection, version.audience_id, added)
-            inputs = [chunk.input_id for chunk in added]
-            missing = rows.insert_vectors(connection, space_id, version.audience_id, inputs, vectors)
-            if missing:
-                raise VectorsMissing(frozenset(missing))
-            change += rows.insert_terms(connection, version.audience_id, added)
+        rows.insert_chunks(connection, version.audience_id, added)
+        rows.hold(connection, leaving | (new - old))
+        missing = rows.insert_vectors(connection, space_id, version.audience_id, [chunk.input_id for chunk in added], vectors)
+        if missing:
+            raise VectorsMissing(frozenset(missing))
+        entered = rows.insert_terms(connection, version.audience_id, added)
         rows.insert_places(connection, version.version_id, version.audience_id, version.chunks)
         _write_facts(connection, job.document_id, version)
-        pruned = connection.execute(
-            _PRUNE,
-            {
-                "document": job.document_id,
-                "version": version.version_id,
-                "number": version.number,
-                "keep": keep_versions,
-                "audience": version.audience_id,
-            },
-        ).fetchall()
-        left = {(old_audience, chunk_id) for chunk_id in old if old_audience != version.audience_id or chunk_id not in unique}
-        removed = _remove(connection, left | {(row[0], row[1]) for row in pruned}, version.audience_id, change)
-        connection.execute(_FORGET_PUSHED, {"document": job.document_id, "version": version.version_id})
+        connection.execute(_DROP, (doomed,))
+        removed = _remove(connection, leaving, {version.audience_id: entered})
         rerun = jobs.succeed(connection, job, version.state.value, chunks=len(version.chunks), embedded=len(vectors))
         if rerun:
             connection.execute("UPDATE docwell.document SET state = 'queued' WHERE document_id = %s", (job.document_id,))
         return Published(chunks=len(version.chunks), added=len(added), removed=removed, rerun=rerun)
+
+
+def _doomed_versions(connection: Connection[Any], document_id: uuid.UUID, version: NewVersion, keep: int) -> list[int]:
+    values = {
+        "document": document_id,
+        "version": version.version_id,
+        "number": version.number,
+        "keep": keep,
+        "audience": version.audience_id,
+    }
+    return [row[0] for row in connection.execute(_TO_PRUNE, values).fetchall()]
+
+
+def _chunks_of(connection: Connection[Any], versions: list[int]) -> set[tuple[int, uuid.UUID]]:
+    return {(row[0], row[1]) for row in connection.execute(_CHUNKS_OF, (versions,)).fetchall()}
 
 
 def _write_facts(connection: Connection[Any], document_id: uuid.UUID, version: NewVersion) -> None:
@@ -174,51 +177,66 @@ def _write_facts(connection: Connection[Any], document_id: uuid.UUID, version: N
     connection.execute(_SERVE, values)
 
 
-def _remove(connection: Connection[Any], left: set[tuple[int, uuid.UUID]], audience_id: int | None, change: rows.Weight) -> int:
-    """Take out what left and raise the version of every audience that changed; returns the chunks that went."""
-    by_audience: dict[int, set[uuid.UUID]] = {} if audience_id is None else {audience_id: set()}
-    for audience, chunk_id in left:
-        by_audience.setdefault(audience, set()).add(chunk_id)
+def _remove(connection: Connection[Any], leaving: set[tuple[int, uuid.UUID]], entered: dict[int, rows.Weight]) -> int:
+    """Take out what leaves, then raise the version of every audience that changed; returns the chunks that went."""
     removed = 0
-    changes: dict[int, rows.Weight] = {}
-    for audience in sorted(by_audience):
-        gone = rows.remove_unserved(connection, audience, by_audience[audience])
+    changes = dict(entered)
+    for audience_id in sorted({audience_id for audience_id, _ in leaving}):
+        gone = rows.remove_unserved(connection, audience_id, {chunk for owner, chunk in leaving if owner == audience_id})
         removed += gone.chunks
-        changes[audience] = -gone + (change if audience == audience_id else rows.Weight())
-    for audience, delta in changes.items():
-        rows.raise_version(connection, audience, delta)
+        changes[audience_id] = changes.get(audience_id, rows.Weight()) + -gone
+    for audience_id, change in sorted(changes.items()):
+        rows.raise_version(connection, audience_id, change)
     return removed
 
 
 _UNSERVE = """
     UPDATE docwell.document SET
-        served_version_id = NULL, served_version = NULL, state = 'deleted', reason_code = NULL, reason = NULL,
+        served_version_id = NULL, served_version = NULL, state = %(state)s, reason_code = %(code)s, reason = %(reason)s,
         chunk_count = 0, size = NULL, modified_ns = NULL, sha256 = NULL, changed_at = now()
-    WHERE document_id = %s
+    WHERE document_id = %(document)s
 """
-_DROP_VERSIONS = """
-    WITH gone AS (DELETE FROM docwell.version WHERE document_id = %s RETURNING version_id)
-    SELECT DISTINCT place.audience_id, place.chunk_id FROM docwell.version_chunk place JOIN gone USING (version_id)
-"""
+_VERSIONS_OF = "SELECT version_id FROM docwell.version WHERE document_id = %s"
+
+
+def withdraw(
+    connection: Connection[Any],
+    document_id: uuid.UUID,
+    *,
+    state: DocumentState,
+    code: str | None = None,
+    reason: str | None = None,
+) -> None:
+    """Take a document out of the index, all its versions too, in the caller's transaction.
+
+    The row stays in this state: it keeps its identity, should the file come back. Who holds a job of the document too holds it
+    before this is called, as every publisher does.
+    """
+    held = connection.execute(_HOLD_DOCUMENT, (document_id,)).fetchone()
+    if held is None:
+        return
+    doomed = [row[0] for row in connection.execute(_VERSIONS_OF, (document_id,)).fetchall()]
+    leaving = _chunks_of(connection, doomed)
+    rows.hold(connection, leaving)
+    connection.execute(_UNSERVE, {"document": document_id, "state": state.value, "code": code, "reason": reason})
+    connection.execute(_DROP, (doomed,))
+    _remove(connection, leaving, {held[1]: rows.Weight()})
 
 
 def unpublish(connection: Connection[Any], job: ClaimedJob) -> bool:
-    """Take a deleted document out of the index, all its versions too, and end the job, in one transaction.
+    """Take a deleted document out of the index and end the job, in one transaction.
 
-    The row stays as `deleted`: it keeps its identity, should the file come back. Returns whether it is queued to run again.
+    Returns whether it is queued to run again: then something came meanwhile, and pushed bytes are kept for that run.
 
     Raises:
         LeaseLost: the job is ours no more; nothing was written.
     """
     with connection.transaction():
         jobs.fence(connection, job)
-        held = connection.execute(_HOLD_DOCUMENT, (job.document_id,)).fetchone()
-        if held is not None:
-            connection.execute(_UNSERVE, (job.document_id,))
-            dropped = connection.execute(_DROP_VERSIONS, (job.document_id,)).fetchall()
-            connection.execute("DELETE FROM docwell.pushed_content WHERE document_id = %s", (job.document_id,))
-            _remove(connection, {(row[0], row[1]) for row in dropped}, held[1], rows.Weight())
+        withdraw(connection, job.document_id, state=DocumentState.DELETED)
         rerun = jobs.succeed(connection, job, "deleted")
         if rerun:
             connection.execute("UPDATE docwell.document SET state = 'queued' WHERE document_id = %s", (job.document_id,))
+        else:
+            connection.execute("DELETE FROM docwell.pushed_content WHERE document_id = %s", (job.document_id,))
         return rerun

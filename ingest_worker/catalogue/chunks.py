@@ -36,14 +36,10 @@ _INSERT_CHUNKS = """
         %(sections)s::text[], %(symbols)s::text[], %(languages)s::text[], %(tokens)s::integer[])
     ON CONFLICT DO NOTHING
 """
-_HOLD_CHUNKS = """
-    SELECT 1 FROM docwell.chunk WHERE audience_id = %(audience)s AND chunk_id = ANY (%(ids)s)
-    ORDER BY chunk_id FOR KEY SHARE
-"""
 
 
 def insert_chunks(connection: Connection[Any], audience_id: int, chunks: Sequence[Chunk]) -> None:
-    """Make the chunks' rows, and hold them so that no other publisher takes them out of the index before we commit."""
+    """Make the rows of those chunks that have none, in the order of their ids: publishers who meet wait, and never in a ring."""
     ordered = sorted(chunks, key=lambda chunk: chunk.chunk_id)
     values = {
         "audience": audience_id,
@@ -57,7 +53,24 @@ def insert_chunks(connection: Connection[Any], audience_id: int, chunks: Sequenc
         "tokens": [chunk.tokens for chunk in ordered],
     }
     connection.execute(_INSERT_CHUNKS, values)
-    connection.execute(_HOLD_CHUNKS, values)
+
+
+_HOLD = """
+    SELECT 1 FROM docwell.chunk c
+    JOIN unnest(%(audiences)s::integer[], %(ids)s::uuid[]) AS held (audience_id, chunk_id) USING (audience_id, chunk_id)
+    ORDER BY c.audience_id, c.chunk_id
+    FOR NO KEY UPDATE OF c
+"""
+
+
+def hold(connection: Connection[Any], chunks: Iterable[tuple[int, uuid.UUID]]) -> None:
+    """Hold these chunks until we commit, so that no other publisher brings one in while we take it out, or the reverse.
+
+    All at once and in one order, after the inserts: so no two publishers wait for each other. NO KEY UPDATE leaves room
+    for the foreign keys of those who merely keep a chunk.
+    """
+    ordered = sorted(set(chunks))
+    connection.execute(_HOLD, {"audiences": [audience for audience, _ in ordered], "ids": [chunk for _, chunk in ordered]})
 
 
 _INSERT_TERMS = """
@@ -178,11 +191,7 @@ def chunk_ids(connection: Connection[Any], version_id: int) -> set[uuid.UUID]:
     return {row[0] for row in rows}
 
 
-_HOLD_FOR_REMOVAL = """
-    SELECT 1 FROM docwell.chunk WHERE audience_id = %(audience)s AND chunk_id = ANY (%(ids)s)
-    ORDER BY chunk_id FOR UPDATE
-"""
-# A new statement, so a new snapshot: what a publisher wrote who held a row before us is seen.
+# A statement of its own, so a new snapshot: what a publisher wrote who held a chunk before us is seen.
 _NOT_SERVED = """
     SELECT c.chunk_id, c.input_id
     FROM docwell.chunk c
@@ -211,12 +220,13 @@ _REMOVE_ORPHANS = """
 def remove_unserved(connection: Connection[Any], audience_id: int, candidates: Iterable[uuid.UUID]) -> Weight:
     """Take chunks that no served version holds out of the search structures, and drop those that no version holds at all.
 
+    The caller holds them.
+
     Returns what left the search structures.
     """
     values: dict[str, Any] = {"audience": audience_id, "ids": sorted(candidates)}
     if not values["ids"]:
         return Weight()
-    connection.execute(_HOLD_FOR_REMOVAL, values)
     gone = connection.execute(_NOT_SERVED, values).fetchall()
     values = {"audience": audience_id, "ids": [row[0] for row in gone], "inputs": [row[1] for row in gone]}
     removed = _weight(connection.execute(_REMOVE_TERMS, values).fetchone())

@@ -172,11 +172,12 @@ def make_worker_app(settings: Settings) -> Celery:
     app = make_app(settings)
     worker: list[Worker] = []
 
-    @app.task(name=WORK, ignore_result=True)
     def work() -> None:
         if not worker:
             worker.append(Worker(settings))
         worker[0].work()
+
+    app.task(work, name=WORK, ignore_result=True)
 
     def begin(**_: object) -> None:
         die_with_parent()
