@@ -112,8 +112,7 @@ class Settings(BaseModel):
 
 
 def _known_variables() -> dict[str, str]:
-    names = {PREFIX + field.upper(): field for field in Settings.model_fields if field != "sources"}
-    return names
+    return {PREFIX + field.upper(): field for field in Settings.model_fields if field != "sources"}
 
 
 def _is_secret(field: str) -> bool:
@@ -140,9 +139,7 @@ def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], d
         field = known.get(variable.removesuffix("_FILE"))
         if variable.endswith("_FILE") and field is not None and _is_secret(field):
             if variable.removesuffix("_FILE") in environment:
-                raise ConfigurationError(
-                    f"Both {variable.removesuffix('_FILE')} and {variable} are set: keep one of them."
-                )
+                raise ConfigurationError(f"Both {variable.removesuffix('_FILE')} and {variable} are set: keep one of them.")
             values[field], origins[field] = _read_secret(variable, raw), variable
             continue
         raise ConfigurationError(

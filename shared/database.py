@@ -22,7 +22,9 @@ MINIMUM_PGVECTOR = (0, 8, 4)
 
 READER_ROLE = "docwell_reader"
 
-_UNREACHABLE = "PostgreSQL cannot be reached: {error}. Start Docwell with `make run` (or `docwell up`), or check DOCWELL_DATABASE_URL."
+_UNREACHABLE = (
+    "PostgreSQL cannot be reached: {error}. Start Docwell with `make run` (or `docwell up`), or check DOCWELL_DATABASE_URL."
+)
 
 Pool = ConnectionPool[Connection[TupleRow]]
 
@@ -73,9 +75,7 @@ def open_pool(
     )
 
 
-def connect(
-    url: str, *, name: str = "docwell", as_reader: bool = False, autocommit: bool = False
-) -> Connection[TupleRow]:
+def connect(url: str, *, name: str = "docwell", as_reader: bool = False, autocommit: bool = False) -> Connection[TupleRow]:
     """One connection, for a command that needs no pool.
 
     Raises:
@@ -127,9 +127,7 @@ def check_schema(connection: Connection[Any]) -> None:
         row = connection.execute(_VERSIONS).fetchone()
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
         connection.rollback()
-        raise ConfigurationError(
-            "This database holds no Docwell schema. Run `docwell migrate`.", code="schema_missing"
-        ) from None
+        raise ConfigurationError("This database holds no Docwell schema. Run `docwell migrate`.", code="schema_missing") from None
     version, extension = row if row is not None else (None, None)
     if version is None or version < SCHEMA_VERSION:
         raise ConfigurationError(

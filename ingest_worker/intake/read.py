@@ -67,10 +67,13 @@ def read_file(path: Path, *, max_bytes: int) -> Content:
         ) from error
     except OSError as error:
         raise TransientError(f"{path} cannot be opened now: {error.strerror}.", code="unreadable") from error
+    before = os.fstat(handle)
+    if not stat.S_ISREG(before.st_mode):
+        os.close(handle)
+        if stat.S_ISDIR(before.st_mode):
+            raise Gone(f"{path} is a folder now.", code="gone")
+        raise Refused(f"{path} is no regular file.", code="not_a_file")
     with os.fdopen(handle, "rb") as file:
-        before = os.fstat(file.fileno())
-        if not stat.S_ISREG(before.st_mode):
-            raise Refused(f"{path} is no regular file.", code="not_a_file")
         if before.st_size > max_bytes:
             raise Refused(
                 f"{path} has {before.st_size:,} bytes, the limit is {max_bytes:,}. Raise DOCWELL_MAX_BYTES to take it.",
