@@ -1,0 +1,1 @@
+"""From parsed documents to passages: pure functions."""

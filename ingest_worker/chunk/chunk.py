@@ -1,0 +1,148 @@
+"""From a parsed document to its chunks: the one entry to this package."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from ingest_worker.chunk.borders import GLUE, boundary_key
+from ingest_worker.chunk.code import chunk_source
+from ingest_worker.chunk.counting import Counter
+from ingest_worker.chunk.fences import chunk_code_block
+from ingest_worker.chunk.prose import Sizes, chunk_run
+from ingest_worker.chunk.table import chunk_table
+from ingest_worker.chunk.units import PARAGRAPH, PIECE, Unit, text_units
+from shared.documents import Chunk, Element, ElementKind, ParsedDocument
+
+_LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_ATTRIBUTES: Final = re.compile(r"\s*\{[:#.][^}]*\}\s*$|\s*\{\s*#[^}]*\}\s*$|<[^>]+>")
+_MARKS: Final = re.compile(r"[`*]+|(?<!\w)_+|_+(?!\w)|\\(?=[^\w\s])")
+_SECTION_CHARS: Final = 200
+
+
+def chunk_document(
+    parsed: ParsedDocument, counter: Counter, target_tokens: int = 480, overlap_tokens: int = 80
+) -> tuple[Chunk, ...]:
+    """The chunks of a document in reading order, each of at most `target_tokens` tokens with its overlap.
+
+    Borders come from the content around them: an edit of one paragraph changes three chunks at most, but for about one edit
+    in ten thousand (docs/decisions/0004-chunk-borders.md). The same document always gives the same chunks.
+    """
+    sizes = Sizes(target=target_tokens, overlap=min(overlap_tokens, target_tokens // 2))
+    if parsed.is_source:
+        chunks = [chunk for element in parsed.elements for chunk in chunk_source(element, counter, target_tokens)]
+    else:
+        chunks = [chunk for chunk in _chunks(parsed.elements, counter, sizes) if chunk.text.strip()]
+    return tuple(_counted(chunks, counter, target_tokens))
+
+
+def heading_name(text: str) -> str:
+    """A heading as people read it: without marks, link targets and anchors."""
+    text = _ATTRIBUTES.sub("", _LINK.sub(r"\1", text))
+    return " ".join(_MARKS.sub("", text).split())[:_SECTION_CHARS]
+
+
+def _chunks(elements: tuple[Element, ...], counter: Counter, sizes: Sizes) -> Iterator[Chunk]:
+    path: list[tuple[int, str]] = []
+    run: list[Unit] = []
+    for element in elements:
+        section = tuple(name for _, name in path)
+        if element.kind is ElementKind.HEADING:
+            level = min(max(element.level or 1, 1), 6)
+            path = [(depth, name) for depth, name in path if depth < level]
+            path.append((level, heading_name(element.text) or element.text[:_SECTION_CHARS]))
+            run += _heading_units(element, level, tuple(name for _, name in path), counter, sizes)
+        elif element.kind is ElementKind.TEXT:
+            run += text_units(
+                element.text, element.span, section, counter, limit=sizes.limit, first_rank=_rank_after(run, element)
+            )
+        else:
+            small = _small_block(element, section, run, counter, sizes)
+            if small is not None:
+                run.append(small)
+                continue
+            run, lead = _introduction(run, sizes)
+            if run:
+                yield from chunk_run(run, sizes)
+            run = []
+            make = chunk_table if element.kind is ElementKind.TABLE else chunk_code_block
+            yield from make(element, lead, section, counter, sizes)
+    if run:
+        yield from chunk_run(run, sizes)
+
+
+def _heading_units(element: Element, level: int, section: tuple[str, ...], counter: Counter, sizes: Sizes) -> list[Unit]:
+    text = f"{'#' * level} {' '.join(element.text.split())}"
+    units = text_units(text, element.span, section, counter, limit=sizes.limit, first_rank=level)
+    units[1:] = [replace(unit, rank=GLUE) for unit in units[1:]]
+    return [replace(unit, kind=ElementKind.HEADING, key=boundary_key(text)) for unit in units]
+
+
+def _rank_after(run: list[Unit], element: Element) -> int:
+    """The rank of the boundary before an element: weakest after a heading, weak when a sentence goes on on the next page."""
+    if not run:
+        return PARAGRAPH
+    last = run[-1]
+    if last.kind is ElementKind.HEADING:
+        return GLUE
+    next_page = last.span.page_end != element.span.page_start
+    if next_page and last.text[-1].isalnum() and element.text.lstrip()[:1].islower():
+        return PIECE
+    return PARAGRAPH
+
+
+def _small_block(element: Element, section: tuple[str, ...], run: list[Unit], counter: Counter, sizes: Sizes) -> Unit | None:
+    """A code block that is too small to stand alone, as one unit of the text around it."""
+    if element.kind is not ElementKind.CODE or len(element.text) > sizes.small * 8:
+        return None
+    tokens = counter.count_many([element.text])[0]
+    if tokens >= sizes.small:
+        return None
+    return Unit(
+        text=element.text,
+        tokens=tokens,
+        rank=_rank_after(run, element),
+        key=boundary_key(element.text),
+        span=element.span,
+        section=section,
+        kind=ElementKind.CODE,
+        language=element.language,
+    )
+
+
+def _introduction(run: list[Unit], sizes: Sizes) -> tuple[list[Unit], list[Unit]]:
+    """The run without, and with only, what introduces the block after it: its heading, and little else, or a short sentence."""
+    heading = next((i for i in range(len(run) - 1, -1, -1) if run[i].kind is ElementKind.HEADING), None)
+    if heading is None:
+        start = 0
+    else:
+        start = heading
+        while start and run[start - 1].kind is ElementKind.HEADING:
+            start -= 1
+    if sum(unit.tokens for unit in run[start:]) >= sizes.small:
+        return run, []
+    return run[:start], run[start:]
+
+
+def _counted(chunks: list[Chunk], counter: Counter, target: int) -> Iterator[Chunk]:
+    """The chunks with the true number of tokens of their text. Sums of parts can be off by one or two for each part."""
+    counts = counter.count_many([chunk.text for chunk in chunks])
+    for chunk, tokens in zip(chunks, counts, strict=True):
+        if tokens <= target or len(chunk.text) < 2:
+            yield replace(chunk, tokens=tokens)
+        else:
+            half = _middle(chunk.text)
+            parts = [replace(chunk, text=part) for part in (chunk.text[:half], chunk.text[half:]) if part.strip()]
+            yield from _counted(parts, counter, target)
+
+
+def _middle(text: str) -> int:
+    """Where a text is halved as the last resort: at the line end or space nearest to the middle, else in the middle."""
+    middle = len(text) // 2
+    for mark in "\n ":
+        at = text.rfind(mark, len(text) // 4, middle + len(text) // 4)
+        if at > 0:
+            return at + 1
+    return middle
