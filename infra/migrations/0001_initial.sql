@@ -136,6 +136,9 @@ CREATE TABLE docwell.chunk_terms (
     PRIMARY KEY (audience_id, chunk_id),
     FOREIGN KEY (audience_id, chunk_id) REFERENCES docwell.chunk ON DELETE CASCADE
 );
+-- Searching reads the counts of thousands of chunks: they stay in the row, as they are, for as long as they fit a page.
+ALTER TABLE docwell.chunk_terms SET (toast_tuple_target = 8160);
+ALTER TABLE docwell.chunk_terms ALTER COLUMN terms SET STORAGE EXTERNAL, ALTER COLUMN frequencies SET STORAGE EXTERNAL;
 CREATE INDEX chunk_terms_terms ON docwell.chunk_terms USING gin (terms);
 
 CREATE TABLE docwell.embedding_space (
@@ -210,19 +213,27 @@ AS $$
                 ELSE a.readers && p.names::text[] END)
 $$;
 
--- Chunks that hold any of the terms, rarest term first, at most `cap` of them. GIN operators are not leakproof, so
--- under row-level security the reader's own plan could not use the index; this function looks with the owner's eyes
--- and keeps to the audiences that it is given, cut down to those that the principal may see.
-CREATE FUNCTION docwell.keyword_candidates(wanted integer[], within integer[], cap integer)
+-- Chunks that hold any term of `wanted`, and chunks that hold all of `together`, at most `cap` of each. GIN operators are
+-- not leakproof, so under row-level security the reader's own plan could not use the index; this function looks with the
+-- owner's eyes and keeps to the audiences that it is given, cut down to those that the principal may see.
+CREATE FUNCTION docwell.keyword_candidates(wanted integer[], together integer[], within integer[], cap integer)
 RETURNS TABLE (audience_id integer, chunk_id uuid)
 LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, docwell, public
 AS $$
-    SELECT t.audience_id, t.chunk_id
-    FROM docwell.chunk_terms t
-    WHERE t.terms && wanted
-      AND t.audience_id = ANY (within)
-      AND t.audience_id = ANY ((SELECT docwell.visible_audiences())::integer[])
-    LIMIT cap
+    (SELECT t.audience_id, t.chunk_id
+     FROM docwell.chunk_terms t
+     WHERE t.terms && wanted
+       AND t.audience_id = ANY (within)
+       AND t.audience_id = ANY ((SELECT docwell.visible_audiences())::integer[])
+     LIMIT cap)
+    UNION
+    (SELECT t.audience_id, t.chunk_id
+     FROM docwell.chunk_terms t
+     WHERE cardinality(together) > 0
+       AND t.terms @> together
+       AND t.audience_id = ANY (within)
+       AND t.audience_id = ANY ((SELECT docwell.visible_audiences())::integer[])
+     LIMIT cap)
 $$;
 
 -- In how many visible chunks each term stands, counted up to `cap`.
@@ -306,5 +317,5 @@ CREATE POLICY reader_sees ON docwell.source FOR SELECT TO docwell_reader
 GRANT USAGE ON SCHEMA docwell TO docwell_reader;
 GRANT SELECT ON docwell.namespace, docwell.source, docwell.embedding_space, docwell.migration TO docwell_reader;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA docwell FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION docwell.visible_audiences(), docwell.keyword_candidates(integer[], integer[], integer),
+GRANT EXECUTE ON FUNCTION docwell.visible_audiences(), docwell.keyword_candidates(integer[], integer[], integer[], integer),
     docwell.document_frequencies(integer[], integer[], integer) TO docwell_reader;
