@@ -17,13 +17,14 @@ from psycopg import sql
 
 from infra.local.postgres import EmbeddedPostgres
 from infra.local.provision import OWNER, READER, create_database
+from infra.local.redis import EmbeddedRedis
 from infra.migrate import migrate
 
 EMPTY = "docwell_empty"
 TEMPLATE = "docwell_template"
 
-# A crash of the machine may cost the tests their data, which nobody misses.
-FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "shared_buffers": "128MB"}
+# A crash of the machine may cost the tests their data, which nobody misses; a kill of the server costs nothing.
+FAST = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "128MB"}
 
 _numbers = itertools.count(1)
 
@@ -104,6 +105,18 @@ def module_database(postgres: EmbeddedPostgres) -> Iterator[Database]:
     """A migrated database that the tests of one module share."""
     with fresh_database(postgres) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """The session's Redis, as redis-py takes it (`unix://PATH?db=0`)."""
+    with passable_folder() as folder:
+        server = EmbeddedRedis(folder / "home")
+        server.start()
+        try:
+            yield server.url
+        finally:
+            server.stop()
 
 
 @pytest.fixture

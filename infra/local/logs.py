@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import IO
 
@@ -38,10 +39,14 @@ def rotate(home: Path, name: str, *, limit: int = LIMIT_BYTES) -> bool:
     try:
         if path.stat().st_size <= limit:
             return False
-        shutil.copyfile(path, path.with_name(f"{path.name}.1"))
-        os.truncate(path, 0)
     except FileNotFoundError:
         return False
+    kept = path.with_name(f"{path.name}.1")
+    try:
+        shutil.copyfile(path, kept)
+    except OSError:  # a full disk: room matters more than old lines
+        kept.unlink(missing_ok=True)
+    os.truncate(path, 0)
     return True
 
 
@@ -55,3 +60,35 @@ def last_lines(home: Path, name: str, count: int) -> str:
     except OSError:
         return ""
     return "\n".join(text.splitlines()[-count:])
+
+
+class Follower:
+    """Shows on stderr what services write to their logs from now on, each line under its service's name."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._offsets: dict[str, int] = {}
+
+    def begin(self, name: str) -> None:
+        """Follows the log of `name` from its present end; call it before the service starts."""
+        try:
+            self._offsets.setdefault(name, log_path(self._home, name).stat().st_size)
+        except FileNotFoundError:
+            self._offsets.setdefault(name, 0)
+
+    def show(self) -> None:
+        """Writes the complete lines that came since the last call."""
+        for name, offset in self._offsets.items():
+            path = log_path(self._home, name)
+            try:
+                if path.stat().st_size < offset:  # it was rotated
+                    offset = 0
+                with path.open("rb") as log:
+                    log.seek(offset)
+                    text = log.read(1024 * 1024)
+            except OSError:
+                continue
+            complete = text[: text.rfind(b"\n") + 1]
+            self._offsets[name] = offset + len(complete)
+            for line in complete.decode(errors="replace").splitlines():
+                print(f"{name:>9} | {line}", file=sys.stderr, flush=True)  # noqa: T201 (what --verbose asks for)

@@ -201,6 +201,7 @@ class EmbeddedPostgres:
                 "--builtin-locale=C.UTF-8",
                 "--auth-local=trust",
                 "--auth-host=reject",
+                *(["--no-sync"] if self._settings.get("fsync") == "off" else []),
             ],
             cwd="/",
             env=self.environment,

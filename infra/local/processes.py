@@ -41,19 +41,21 @@ def spawn(
     output: IO[bytes] | int,
     environment: Mapping[str, str],
     account: Account | None = None,
+    folder: Path = Path("/"),
     death_signal: int = signal.SIGTERM,
 ) -> subprocess.Popen[bytes]:
     """Starts a program in a session of its own, so that a terminal's Ctrl-C reaches the supervisor alone.
 
     Call it from a thread that lives as long as the child may: the kernel's death signal follows the thread, not the
-    process. `account` is the system account to run under; only root may name another than its own.
+    process. `account` is the system account to run under; only root may name another than its own. `folder` is the
+    working directory; the default keeps no file system busy and can be entered by every account.
     """
     return subprocess.Popen(
         [os.fspath(part) for part in argv],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
-        cwd="/",
+        cwd=folder,
         env=dict(environment),
         start_new_session=True,
         user=account.uid if account else None,

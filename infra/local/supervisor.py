@@ -1,0 +1,303 @@
+"""One foreground process that starts Docwell's services in order, starts again what crashes, and stops all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from infra.local.accounts import Account
+from infra.local.logs import Follower, last_lines, log_path, open_log, rotate
+from infra.local.processes import spawn
+from infra.local.runtime import write_atomically
+from shared.errors import ConfigurationError, DocwellError, ServiceUnavailable
+
+CRASHES = 5
+"""So many crashes within `CRASH_SECONDS` are a crash loop: reported once, and tried on at `SLOWEST_RESTART` seconds."""
+
+CRASH_SECONDS = 60.0
+FIRST_RESTART = 0.5
+SLOWEST_RESTART = 30.0
+
+START_CRASHES = 3
+"""So many crashes before the first time that it is ready end the start: something is wrong that waiting cannot mend."""
+
+_READY_POLL = 0.05
+_TICK = 1.0
+
+
+class Stopped(Exception):
+    """A person asked to stop while the services were still starting."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Service:
+    """A program to keep running. Times are in seconds.
+
+    `ready` answers at once whether it can be used; without it a service counts as ready when it was started. `before`
+    runs ahead of every start, the first and those after a crash.
+    """
+
+    name: str
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    ready: Callable[[], bool] | None = None
+    before: Callable[[], None] | None = None
+    account: Account | None = None
+    folder: Path = Path("/")
+    stop_signal: int = signal.SIGTERM
+    stop_seconds: float = 10.0
+    start_seconds: float = 60.0
+    death_signal: int = signal.SIGTERM
+
+
+@dataclass(kw_only=True, slots=True)
+class _Running:
+    service: Service
+    process: subprocess.Popen[bytes] | None = None
+    state: str = "starting"
+    crashes: list[float] = field(default_factory=list)
+    restarts: int = 0
+    restart_at: float | None = None
+    last_exit: str | None = None
+    was_ready: bool = False
+
+
+class Supervisor:
+    """Runs services; `say` gets sentences for a person. Use it from the main thread, inside `signals()`."""
+
+    def __init__(self, home: Path, say: Callable[[str], None], *, verbose: bool = False) -> None:
+        self.home = home
+        self._say = say
+        self._services: list[_Running] = []
+        self._asked_to_stop = 0
+        self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._follower = Follower(home) if verbose else None
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Takes the stop signals, and SIGCHLD to notice a crash at once. SIGHUP too, unless nohup asked to ignore it."""
+
+        def on_stop(_number: int, _frame: FrameType | None) -> None:
+            self._asked_to_stop += 1
+
+        def on_child(_number: int, _frame: FrameType | None) -> None:
+            """The wake-up through the pipe is all that is wanted."""
+
+        handled = {signal.SIGINT: on_stop, signal.SIGTERM: on_stop, signal.SIGCHLD: on_child}
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            handled[signal.SIGHUP] = on_stop
+        before = {number: signal.signal(number, handler) for number, handler in handled.items()}
+        wakeup = signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    # --- starting
+
+    def start(self, *services: Service) -> None:
+        """Starts services in order, all at once, and waits until each is ready.
+
+        Raises:
+            ServiceUnavailable: one did not become ready; the message has the last lines of its log.
+            Stopped: a stop signal came meanwhile.
+        """
+        started = [_Running(service=service) for service in services]
+        begun = time.monotonic()
+        for running in started:
+            self._services.append(running)
+            self._launch(running)
+        while waiting := [running for running in started if not self._is_ready(running)]:
+            self._wait(_READY_POLL)
+            if self._asked_to_stop:
+                raise Stopped
+            self._mend()
+            for running in waiting:
+                if len(running.crashes) >= START_CRASHES and not running.was_ready:
+                    raise self._failed(running, f"stopped {START_CRASHES} times while starting ({running.last_exit})")
+                if time.monotonic() - begun > running.service.start_seconds:
+                    raise self._failed(running, f"did not become ready in {running.service.start_seconds:.0f} s")
+        self._write_state()
+
+    def _is_ready(self, running: _Running) -> bool:
+        if not running.was_ready and running.process is not None:
+            ready = running.service.ready
+            if ready is None or ready():
+                running.was_ready, running.state = True, "running"
+        return running.was_ready
+
+    def _launch(self, running: _Running) -> None:
+        service = running.service
+        if service.before is not None:
+            service.before()
+        if self._follower is not None:
+            self._follower.begin(service.name)
+        with open_log(self.home, service.name) as log:
+            running.process = spawn(
+                service.argv,
+                output=log,
+                environment=service.environment,
+                account=service.account,
+                folder=service.folder,
+                death_signal=service.death_signal,
+            )
+        running.restart_at = None
+
+    def _failed(self, running: _Running, what: str) -> ServiceUnavailable:
+        name = running.service.name
+        return ServiceUnavailable(
+            f"{name} {what}. The end of {log_path(self.home, name)}:\n{last_lines(self.home, name, 15)}", code="start_failed"
+        )
+
+    # --- running
+
+    def run(self) -> None:
+        """Keeps everything running until a stop signal comes."""
+        while not self._asked_to_stop:
+            self._wait(_TICK)
+            self._mend()
+            for running in self._services:
+                rotate(self.home, running.service.name)
+
+    def _mend(self) -> None:
+        """Looks after every service once: notes crashes, starts what is due to be started again."""
+        changed = False
+        now = time.monotonic()
+        for running in self._services:
+            if running.process is not None and _has_ended(running.process):
+                self._note_crash(running, running.process, now)
+                changed = True
+            elif running.restart_at is not None and now >= running.restart_at:
+                running.restarts += 1
+                self._restart(running, now)
+                changed = True
+            elif running.state == "failing" and now - running.crashes[-1] > CRASH_SECONDS:
+                running.state = "running"
+                self._say(f"{running.service.name} runs again.")
+                changed = True
+        if changed:
+            self._write_state()
+
+    def _restart(self, running: _Running, now: float) -> None:
+        try:
+            self._launch(running)
+        except DocwellError as error:
+            self._note_failure(running, str(error), now)
+
+    def _note_crash(self, running: _Running, process: subprocess.Popen[bytes], now: float) -> None:
+        running.process = None
+        self._note_failure(running, _explain_exit(_bury(process)), now)
+
+    def _note_failure(self, running: _Running, what: str, now: float) -> None:
+        name = running.service.name
+        running.last_exit = what
+        running.crashes = [at for at in running.crashes if now - at < CRASH_SECONDS] + [now]
+        delay = min(FIRST_RESTART * 2 ** (len(running.crashes) - 1), SLOWEST_RESTART)
+        if len(running.crashes) >= CRASHES:
+            delay = SLOWEST_RESTART
+            if running.state != "failing":
+                running.state = "failing"
+                self._say(
+                    f"{name} stopped {CRASHES} times within {CRASH_SECONDS:.0f} s ({running.last_exit}); it is started again"
+                    f" every {SLOWEST_RESTART:.0f} s. The end of {log_path(self.home, name)}:\n{last_lines(self.home, name, 15)}"
+                )
+        elif running.was_ready:
+            self._say(f"{name} stopped ({running.last_exit}); it is started again in {delay:g} s.")
+        running.restart_at = now + delay
+
+    def _wait(self, seconds: float) -> None:
+        """Sleeps until a signal comes, at most so long, and shows what the logs said meanwhile."""
+        if not self._asked_to_stop:
+            select.select([self._wake], [], [], min(seconds, 0.2) if self._follower else seconds)
+        with suppress(BlockingIOError):
+            os.read(self._wake, 512)
+        if self._follower is not None:
+            self._follower.show()
+
+    def _write_state(self) -> None:
+        services = {
+            running.service.name: {
+                "state": running.state,
+                "pid": running.process.pid if running.process is not None else None,
+                "restarts": running.restarts,
+                "last_exit": running.last_exit,
+            }
+            for running in self._services
+        }
+        content = {"supervisor_pid": os.getpid(), "services": services}
+        try:
+            write_atomically(self.home / "run" / "state.json", json.dumps(content, indent=2) + "\n")
+        except ConfigurationError as error:  # a full disk stops no service
+            self._say(str(error))
+
+    # --- stopping
+
+    def stop(self) -> None:
+        """Stops everything in reverse order, each within its time, then by force. A second stop signal ends all at once."""
+        signals = self._asked_to_stop
+        for running in reversed(self._services):
+            if running.process is None:
+                continue
+            if not _has_ended(running.process):
+                with suppress(ProcessLookupError):
+                    os.kill(running.process.pid, running.service.stop_signal)
+            deadline = time.monotonic() + running.service.stop_seconds
+            while not _has_ended(running.process) and time.monotonic() < deadline:
+                self._wait_while_stopping(min(0.2, max(0.0, deadline - time.monotonic())))
+                if self._asked_to_stop > max(signals, 1):
+                    self._say("Ended at once.")
+                    self._kill_all()
+                    return
+            if not _has_ended(running.process):
+                self._say(f"{running.service.name} did not stop in {running.service.stop_seconds:.0f} s and was ended.")
+            _bury(running.process)
+            running.process = None
+        (self.home / "run" / "state.json").unlink(missing_ok=True)
+
+    def _wait_while_stopping(self, seconds: float) -> None:
+        select.select([self._wake], [], [], seconds)
+        with suppress(BlockingIOError):
+            os.read(self._wake, 512)
+        if self._follower is not None:
+            self._follower.show()
+
+    def _kill_all(self) -> None:
+        for running in reversed(self._services):
+            if running.process is not None:
+                _bury(running.process)
+                running.process = None
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether the process ended; it is not reaped yet, so that its number still names its group."""
+    if process.returncode is not None:
+        return True
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _bury(process: subprocess.Popen[bytes]) -> int:
+    """Ends the process and what is left of its group by force, and answers its exit status as Popen gives it."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
+
+
+def _explain_exit(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal {-status}"
