@@ -12,30 +12,39 @@ from typing import Final
 
 from tree_sitter import Node
 
+_WORDS: Final = (
+    "function|method|class|interface|struct|impl|module|mod|enum|trait|constructor|namespace|object|protocol|extension|record"
+    "|macro|contract|message|service|rpc|subroutine|procedure|package|union|mixin|library|event|modifier|entity|architecture"
+    "|task|type|instance|predicate|actor|annotation_type|subprogram|operator|init|deinit"
+)
+_SUFFIXES: Final = "definition|declaration|decl|item|spec|specifier|statement|clause|def|binding|signature|alias|block"
 _DEFINES: Final = re.compile(
-    r"""^(?:\w+_)?
-    (?:function|method|class|interface|struct|impl|module|mod|enum|trait|constructor|namespace|object|protocol|extension
-      |record|macro|contract|message|service|rpc|subroutine|procedure|package|union|type|singleton|property|mixin|library
-      |event|modifier|entity|architecture|task|program|signature|instance|functor|bind|class_type|predicate|term)
-    (?:_(?:definition|declaration|item|spec|specifier|statement|type_definition|signature|block|clause|def|binding
-      |constructor|method|type))*$
-    |^create_(?:table|view|function|procedure|trigger|index|type)\w*$|^rule_definition$|^(?:short_)?function_(?:def|decl)$
-    |^fun_decl$|^func_literal_named$|^subprogram_body$|^test_declaration$|^Decl$""",
-    re.VERBOSE,
+    rf"^(?:\w+_)?(?:{_WORDS})(?:_(?:{_SUFFIXES}))+$"
+    r"|^(?:class|module|method|singleton_method|function|subroutine|program|submodule|message|service|rpc|enum|instance|bind)$"
+    r"|^create_(?:table|view|materialized_view|function|procedure|trigger|index|type)$|^fun_decl$|^Decl$"
 )
 _NEVER: Final = re.compile(
-    r"^(?:function_type|type|object|property|method|modifier|signature|event|program|term|macro|message_body"
-    r"|object_type|union_type|record_type|package_clause|package_statement|package_declaration|module_statement"
-    r"|subroutine_statement|function_statement|interface_body|class_body|type_declaration|enum_body|module_reference"
-    r"|function_signature|method_signature|type_definition|type_system_definition|object_creation_expression"
-    r"|property_declaration|macro_type_specifier|program_statement|type_specifier|namespace_use_declaration)$"
+    r"^(?:interface|class|enum|module|message|service|object|struct|union|record|trait|impl|mixin|package|type|namespace|protocol"
+    r"|extension|method|function)_(?:block|clause|specifier_list|use_declaration)$"
+    r"|^(?:package_(?:clause|statement|declaration)|object_creation_expression)$"
+    r"|^(?:type_declaration|type_definition|type_system_definition|type_specifier|macro_type_specifier|instance_declarations"
+    r"|program_statement|subroutine_statement|operator_declaration|type_binding|type_clause|rpc_statement|type_block)$"
 )
 _CONTAINS: Final = re.compile(
     r"class|interface|struct|impl|module|^mod|_mod|enum|trait|namespace|object|protocol|extension|record|contract|message"
     r"|service|package|union|library|mixin|instance|singleton_class|^program"
 )
 _IDENTIFIER: Final = re.compile(r"(?:^|_)(?:identifier|name|constant|type_identifier|word|variable|alias|symbol|command_name)$")
-_FUNCTION_VALUE: Final = re.compile(r"^(?:arrow_function|function|function_expression|generator_function|class|lambda)$")
+_FUNCTION_VALUE: Final = re.compile(
+    r"^(?:arrow_function|function|function_expression|function_definition|generator_function|class|lambda)$"
+)
+# Nodes that give a function value a name: the fields that hold the name and the value.
+_ASSIGNMENTS: Final = {
+    "variable_declarator": ("name", "value"),
+    "assignment_expression": ("left", "right"),
+    "pair": ("key", "value"),
+    "binary_operator": ("lhs", "rhs"),
+}
 _NAME_CHARS: Final = 120
 _ELIXIR: Final = frozenset(("defmodule", "def", "defp", "defmacro", "defmacrop", "defprotocol", "defimpl", "defguard"))
 
@@ -44,10 +53,10 @@ def is_definition(node: Node, language: str) -> bool:
     """Whether a node defines a named unit: a function, a method, a class, a module…"""
     if language == "elixir" and node.type == "call":
         return _elixir_target(node) in _ELIXIR
-    if node.type in ("variable_declarator", "assignment_expression", "pair"):
-        value = node.child_by_field_name("right" if node.type == "assignment_expression" else "value")
+    if node.type in _ASSIGNMENTS:
+        value = node.child_by_field_name(_ASSIGNMENTS[node.type][1])
         return value is not None and bool(_FUNCTION_VALUE.match(value.type))
-    return node.is_named and _defines(node.type)
+    return node.is_named and _defines(node.type) and not (language == "r" and node.type == "function_definition")
 
 
 def is_container(node: Node) -> bool:
@@ -76,9 +85,9 @@ def _defines(node_type: str) -> bool:
 
 
 def _name_node(node: Node) -> Node | None:
-    for name in ("name", "left" if node.type == "assignment_expression" else "key"):
+    for name in ("name", _ASSIGNMENTS.get(node.type, ("name", ""))[0]):
         found = node.child_by_field_name(name)
-        if found is not None:
+        if found is not None and found.is_named:
             return found
     if node.type.startswith("impl"):
         return node.child_by_field_name("type")
@@ -87,6 +96,8 @@ def _name_node(node: Node) -> Node | None:
         if declarator is None:
             break
         inner = declarator.child_by_field_name("declarator")
+        if inner is None and declarator.type == "reference_declarator" and declarator.named_children:
+            inner = declarator.named_children[-1]
         if inner is None:
             return declarator
         declarator = inner
@@ -95,12 +106,16 @@ def _name_node(node: Node) -> Node | None:
 
 def _first_identifier(node: Node) -> Node | None:
     """The first identifier near the beginning, for grammars without a name field."""
-    level = [node]
-    for _ in range(3):
-        level = [child for parent in level for child in parent.named_children[:3]]
-        found = next((child for child in level if _IDENTIFIER.search(child.type)), None)
-        if found is not None:
-            return found
+    direct = next((child for child in node.named_children if _IDENTIFIER.search(child.type)), None)
+    if direct is not None:
+        return direct
+    stack = [(child, 1) for child in reversed(node.named_children[:3])]
+    while stack:
+        current, depth = stack.pop()
+        if _IDENTIFIER.search(current.type):
+            return current
+        if depth < 3:
+            stack += [(child, depth + 1) for child in reversed(current.named_children[:3])]
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -25,7 +25,7 @@ _WRAPPER: Final = re.compile(
 )
 _MOST_BYTES: Final = 4 * 1024 * 1024
 """Larger files are packed by lines: no file of that size is written by hand."""
-_ATTACHED: Final = re.compile(r"comment|attribute|annotation|decorator|pragma|preproc_directive")
+_ATTACHED: Final = re.compile(r"comment|attribute|annotation|decorator|pragma|^signature$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,8 @@ class _Context:
     inside_function: bool = False
     first: int | None = None
     """First line of the wrapper (decorators, `export`, `template`, a type's declaration) around a definition."""
+    started: int = -1
+    """First line of the innermost definition: some grammars say the same twice (a module and its binding)."""
 
 
 def outline(text: str, language: str | None) -> Outline | None:
@@ -99,7 +101,7 @@ def _visit(node: Node, context: _Context, found: Outline, lines: list[bytes], la
         if child.end_point.column == 0 and end > start:
             end -= 1
         own_line = not lines[start][: child.start_point.column].strip()
-        if own_line and child.is_named and _ATTACHED.search(child.type) and not is_definition(child, language):
+        if own_line and _is_attached(child, language):
             # A comment belongs to what follows it directly.
             if attached_end + 1 < start:
                 attached = start
@@ -110,7 +112,7 @@ def _visit(node: Node, context: _Context, found: Outline, lines: list[bytes], la
         if context.first is not None:
             first = min(first, context.first)
         wrapper = first if _WRAPPER.fullmatch(child.type) else None
-        inner = _Context(context.path, context.depth + 1, context.nesting, context.inside_function, wrapper)
+        inner = replace(context, depth=context.depth + 1, first=wrapper)
         name = definition_name(child, language) if is_definition(child, language) else None
         if name is not None:
             inner = _define(child, name, first, end, context, found, own_line=own_line)
@@ -122,7 +124,15 @@ def _visit(node: Node, context: _Context, found: Outline, lines: list[bytes], la
     return deeper
 
 
+def _is_attached(node: Node, language: str) -> bool:
+    if language == "elixir" and node.type == "unary_operator":
+        return node.child_count > 0 and node.children[0].type == "@"
+    return node.is_named and bool(_ATTACHED.search(node.type)) and not is_definition(node, language)
+
+
 def _define(node: Node, name: str, first: int, end: int, context: _Context, found: Outline, *, own_line: bool) -> _Context:
+    if context.path.rpartition(".")[2] == name and context.started == node.start_point.row:
+        return replace(context, depth=context.depth + 1, first=None)
     path = f"{context.path}.{name}" if context.path else name
     found.definitions.append(Definition(path=path, start=first, end=end))
     if own_line or first != node.start_point.row:
@@ -132,7 +142,13 @@ def _define(node: Node, name: str, first: int, end: int, context: _Context, foun
             rank = min(DEFINITION + context.nesting, FIRM - 1)
             found.mark(first, rank)
             found.mark(end + 1, rank)
-    return _Context(path, context.depth + 1, context.nesting + 1, context.inside_function or not is_container(node))
+    return _Context(
+        path=path,
+        depth=context.depth + 1,
+        nesting=context.nesting + 1,
+        inside_function=context.inside_function or not is_container(node),
+        started=node.start_point.row,
+    )
 
 
 def _mark_statement(found: Outline, line: int, context: _Context, lines: list[bytes]) -> None:
