@@ -7,8 +7,8 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer.main
 
@@ -103,9 +103,9 @@ def test_every_docwell_command_in_a_document_exists_with_the_options_it_shows() 
     calls = _docwell_calls()
     assert len(calls) > 20
     for document, words in calls:
-        command: click.Command = typer.main.get_command(app)
+        command: Any = typer.main.get_command(app)
         rest = list(words)
-        while isinstance(command, click.Group) and rest:
+        while hasattr(command, "commands") and rest and rest[0] != "--help":
             name = rest.pop(0)
             assert name in command.commands, f"{document}: docwell {' '.join(words)}"
             command = command.commands[name]
