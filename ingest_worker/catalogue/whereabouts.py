@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from psycopg import Connection
@@ -71,15 +72,15 @@ def has_read_content(connection: Connection[Any], source_id: int) -> bool:
 
 
 _IDLE = """
-    SELECT d.document_id FROM docwell.document d
+    SELECT d.document_id, d.changed_at FROM docwell.document d
     WHERE d.document_id = ANY (%s) AND NOT EXISTS (
         SELECT 1 FROM docwell.job j WHERE j.document_id = d.document_id AND j.state IN ('queued', 'running', 'retrying'))
 """
 
 
-def without_live_job(connection: Connection[Any], documents: Sequence[uuid.UUID]) -> set[uuid.UUID]:
-    """Those of the documents that no job is going to look at."""
-    return {row[0] for row in connection.execute(_IDLE, (list(documents),)).fetchall()}
+def without_live_job(connection: Connection[Any], documents: Sequence[uuid.UUID]) -> dict[uuid.UUID, datetime]:
+    """Those of the documents that no job is going to look at, and when each changed last."""
+    return dict(connection.execute(_IDLE, (list(documents),)).fetchall())
 
 
 def live_names(connection: Connection[Any], source_id: int) -> Iterator[tuple[str, bytes | None]]:

@@ -134,15 +134,15 @@ class IgnoreRules:
                 return self._lines[found.index] if found.include else None
         return _built_in(base, is_directory=is_directory)
 
-    def rule_for(self, name: str) -> str | None:
-        """The rule that ignores this file or one of the folders it lies in, or None."""
+    def rule_for(self, name: str, *, is_directory: bool = False) -> str | None:
+        """The rule that ignores this entry or one of the folders it lies in, or None."""
         position = name.find("/")
         while position != -1:
             rule = self.ignored_by(name[:position], is_directory=True)
             if rule is not None:
                 return rule
             position = name.find("/", position + 1)
-        return self.ignored_by(name, is_directory=False)
+        return self.ignored_by(name, is_directory=is_directory)
 
 
 def _ignore_file_lines(root: Path) -> list[str]:

@@ -100,12 +100,22 @@ def disk_name(path: str, locator: bytes | None) -> str:
     return path if locator is None else os.fsdecode(locator)
 
 
-def root_identity(root: Path) -> tuple[int, int] | None:
-    """The device and inode of a folder, or None when it is not there or cannot be listed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """A source's folder as it is at the moment: its path with links resolved, and device and inode; or why it cannot be used."""
+
+    path: str
+    identity: tuple[int, int] | None
+    problem: str | None = None
+
+
+def look_at_root(root: Path) -> Root:
+    """Whether a source's folder is there and can be listed."""
+    real = os.path.realpath(root)
     try:
         facts = root.stat()
         with os.scandir(root):
             pass
-    except OSError:
-        return None
-    return (facts.st_dev, facts.st_ino) if stat.S_ISDIR(facts.st_mode) else None
+    except OSError as error:
+        return Root(path=real, identity=None, problem=error.strerror or type(error).__name__)
+    return Root(path=real, identity=(facts.st_dev, facts.st_ino))

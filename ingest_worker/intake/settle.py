@@ -44,7 +44,8 @@ class _Entry:
     since: float
     moved_from: str | None
     written: bool
-    queued: bool = False
+    at: float | None = None
+    """When the heap wakes for it, None while it is due."""
 
 
 class Settler:
@@ -91,19 +92,21 @@ class Settler:
             self._missing.pop(path, None)
         if moved_from is not None and moved_from != path:
             entry.moved_from = self._origin(moved_from)
-        if not entry.queued:
-            self._push(path, entry, self._deadline(entry))
+        deadline = self._deadline(entry)
+        # A deadline that moved on is put right when the old one comes; a nearer one (it came back) has to be put in now.
+        if entry.at is None or deadline < entry.at:
+            self._push(path, entry, deadline)
         return True
 
     def due(self, now: float, *, limit: int = 500) -> list[Due]:
         """Up to `limit` files whose time is over, oldest first. Each stays until `done`, another `saw` or `postpone`."""
         ready: list[Due] = []
         while self._heap and self._heap[0][0] <= now and len(ready) < limit:
-            _, _, path, entry = heapq.heappop(self._heap)
-            if self._entries.get(path) is not entry or not entry.queued:
+            at, _, path, entry = heapq.heappop(self._heap)
+            if self._entries.get(path) is not entry or entry.at != at:
                 continue
             deadline = self._deadline(entry)
-            entry.queued = False
+            entry.at = None
             if deadline > now:
                 self._push(path, entry, deadline)
                 continue
@@ -128,7 +131,7 @@ class Settler:
         """Make these due again at a later time: the database is away, or something else has to come first."""
         for path in paths:
             entry = self._entries.get(path)
-            if entry is not None and not entry.queued:
+            if entry is not None and entry.at is None:
                 self._push(path, entry, until)
 
     def missing(self) -> Sequence[str]:
@@ -149,7 +152,7 @@ class Settler:
         """When to call `due` again; None while nothing waits."""
         while self._heap:
             deadline, _, path, entry = self._heap[0]
-            if self._entries.get(path) is entry and entry.queued:
+            if self._entries.get(path) is entry and entry.at == deadline:
                 return deadline
             heapq.heappop(self._heap)
         return None
@@ -159,7 +162,7 @@ class Settler:
 
     def _push(self, path: str, entry: _Entry, deadline: float) -> None:
         self._pushes += 1
-        entry.queued = True
+        entry.at = deadline
         heapq.heappush(self._heap, (deadline, self._pushes, path, entry))
 
     def _origin(self, path: str) -> str:

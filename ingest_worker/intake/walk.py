@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ingest_worker.intake.ignore import IgnoreRules
@@ -47,7 +47,7 @@ _Piece = tuple[str, str, "os.DirEntry[str]"]
 
 def walk(
     real_root: str, rules: IgnoreRules, tally: Tally, *, below: str = "", stopped: Callable[[], bool] = lambda: False
-) -> Iterator[Found]:
+) -> Generator[Found]:
     """The files under the root (or under `below`, a name on disk) that may be documents, in the byte order of their paths.
 
     Links to files inside the root are files; links that leave it, and all links to folders, are not followed. One directory
@@ -94,7 +94,7 @@ class _Walker:
             self._tally.unreadable[prefix] = error.strerror or type(error).__name__
             return []
 
-    def level(self, pieces: Sequence[_Piece], prefix: str) -> Iterator[Found]:
+    def level(self, pieces: Sequence[_Piece], prefix: str) -> Generator[Found]:
         """The files of these pieces and, in their place, those of the folders among them."""
         files: dict[str, list[_Piece]] = {}
         folders: dict[str, list[_Piece]] = {}

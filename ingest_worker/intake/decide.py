@@ -1,0 +1,104 @@
+"""What to do about files that came to rest: take, move, remove, or leave to a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg import Connection
+
+from ingest_worker.catalogue import whereabouts
+from ingest_worker.catalogue.sources import Source
+from ingest_worker.catalogue.whereabouts import Placed
+from ingest_worker.intake.observe import Kind, digest, disk_name, look
+from ingest_worker.intake.orders import Order, Relocate, Remove, Take
+from ingest_worker.intake.rescan import HOLD_FROM, must_hold
+from ingest_worker.intake.settle import Due, Missing, Settler, match_moves
+
+MOST_COMPARED = 5000
+
+_SETTLED = frozenset({"indexed", "partial", "needs_ocr", "skipped"})
+
+
+@dataclass(slots=True, kw_only=True)
+class Decision:
+    """The orders, the paths that are dealt with by them, the paths that have to wait, and whether too many would go."""
+
+    orders: list[Order] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    wait: list[str] = field(default_factory=list)
+    held: int = 0
+
+
+def decide(connection: Connection[Any], source: Source, real_root: str, due: Sequence[Due], settler: Settler) -> Decision:
+    """Compare files that came to rest, or have been missing for their grace, with the source's documents. Changes nothing."""
+    decision = Decision()
+    present = [one for one in due if one.signature is not None]
+    gone = [one for one in due if one.signature is None]
+    missing_paths = settler.missing()
+    if not gone:
+        # Files that were seen being renamed name their origin; of the others only so many are compared with each batch.
+        origins = {one.moved_from for one in present if one.moved_from is not None and settler.is_missing(one.moved_from)}
+        missing_paths = list({*missing_paths[-MOST_COMPARED:], *origins})
+    placed = whereabouts.placed_at(connection, source.source_id, list({*missing_paths, *(one.path for one in due)}))
+    missing = {path: placed[path] for path in missing_paths if path in placed}
+    moved = _decide_present(present, placed, missing, real_root, decision)
+    gone = [one for one in gone if one.path not in moved]
+    decision.done.extend(one.path for one in due if one.path in moved)
+    settler_origins = settler.origins() - {one.moved_from for one in present} if gone else set()
+    leaving: list[Remove] = []
+    for one in gone:
+        document = placed.get(one.path)
+        if document is None:
+            decision.done.append(one.path)
+        elif one.path in settler_origins:  # it may have moved to a file that still settles
+            decision.wait.append(one.path)
+        else:
+            decision.done.append(one.path)
+            if look(real_root, disk_name(document.path, document.locator)).kind is not Kind.FILE:
+                leaving.append(Remove(document_id=document.document_id, path=document.path))
+    if leaving and len(missing) - len(moved) >= HOLD_FROM:
+        total = whereabouts.count_documents(connection, source.source_id)
+        if must_hold(len(missing) - len(moved), total):
+            decision.held = len(leaving)
+            return decision
+    decision.orders.extend(leaving)
+    return decision
+
+
+def _decide_present(
+    present: Sequence[Due],
+    placed: dict[str, Placed],
+    missing: dict[str, Placed],
+    real_root: str,
+    decision: Decision,
+) -> set[str]:
+    """Orders for the files that are there; the old paths of those that moved."""
+    arrived: list[Due] = []
+    for one in present:
+        decision.done.append(one.path)
+        document = placed.get(one.path)
+        if document is None:
+            # An empty file is somebody's beginning. One that was a document and is empty now has changed.
+            if one.signature is not None and one.signature.size > 0:
+                arrived.append(one)
+        elif one.written or not _is_current(one, document):
+            decision.orders.append(Take(name=one.name))
+    facts = {path: Missing(size=one.size, modified_ns=one.modified_ns, sha256=one.sha256) for path, one in missing.items()}
+    moves, new = match_moves(arrived, facts, lambda name: digest(real_root, name))
+    for move in moves:
+        document_id = missing[move.old].document_id
+        decision.orders.append(Relocate(document_id=document_id, name=move.arrived.name, read=not move.same_time))
+        decision.done.append(move.old)
+    decision.orders.extend(Take(name=one.name) for one in new)
+    return {move.old for move in moves}
+
+
+def _is_current(one: Due, document: Placed) -> bool:
+    signature = one.signature
+    return (
+        signature is not None
+        and document.state in _SETTLED
+        and (document.size, document.modified_ns) == (signature.size, signature.modified_ns)
+    )

@@ -1,0 +1,126 @@
+"""The watcher process: all folder sources, each with its own loop, until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import structlog
+from psycopg import Connection
+
+from ingest_worker.catalogue import whereabouts
+from ingest_worker.catalogue.documents import Observed, request_ingest
+from ingest_worker.catalogue.sources import DEFAULT_NAMESPACE, INBOX, Source, ensure_folder_source, get_source
+from ingest_worker.intake.folder import FolderWatcher
+from ingest_worker.intake.orders import WAIT_SECONDS
+from ingest_worker.jobs.wake import Wake
+from shared.config import Settings, SourceSettings
+from shared.database import Pool, reachable
+from shared.errors import ConfigurationError, ServiceUnavailable
+
+log = structlog.get_logger(__name__)
+
+_BATCH = 1000
+_RETRY_SECONDS = 2.0
+_LOOK_SECONDS = 0.5
+
+
+def folder_sources(settings: Settings) -> tuple[SourceSettings, ...]:
+    """The folders to watch: the inbox and those of `[[sources]]`, which may describe the inbox themselves.
+
+    Raises:
+        ConfigurationError: two sources have one name.
+    """
+    names = [source.name for source in settings.sources]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ConfigurationError(f"Two [[sources]] are named {sorted(twice)[0]!r}. Give one of them another name.")
+    if INBOX in names:
+        return settings.sources
+    return (SourceSettings(name=INBOX, root=settings.inbox, namespace=DEFAULT_NAMESPACE), *settings.sources)
+
+
+def prepare_source(pool: Pool, wanted: SourceSettings, *, max_attempts: int, wake: Wake) -> Source:
+    """Bring a source's row up to date. When its readers or tags changed, all of its documents are asked for again.
+
+    Raises:
+        PermanentError: the name belongs to a source of another type or namespace.
+        ServiceUnavailable: PostgreSQL cannot be reached.
+    """
+    asked = 0
+    with reachable(), pool.connection(timeout=WAIT_SECONDS) as connection:
+        with connection.transaction():
+            before = get_source(connection, wanted.name)
+            source = ensure_folder_source(connection, wanted)
+            if before is not None and (before.readers, before.tags) != (source.readers, source.tags):
+                asked = _request_all(connection, source, max_attempts)
+        has_documents = whereabouts.count_documents(connection, source.source_id) > 0
+    if asked:
+        log.info("readers_or_tags_changed", source=source.name, documents=asked)
+        wake(asked)
+    if wanted.name == INBOX and not has_documents:
+        # Once it holds documents a missing folder is more likely not mounted than new.
+        wanted.root.mkdir(parents=True, exist_ok=True)
+    return source
+
+
+def _request_all(connection: Connection[Any], source: Source, max_attempts: int) -> int:
+    asked = 0
+    batch: list[Observed] = []
+
+    def flush() -> int:
+        if not batch or source.namespace_id is None:
+            return 0
+        jobs = request_ingest(connection, source, source.namespace_id, batch, max_attempts=max_attempts).jobs
+        batch.clear()
+        return len(jobs)
+
+    for path, locator in whereabouts.live_names(connection, source.source_id):
+        batch.append(Observed(name=path if locator is None else os.fsdecode(locator)))
+        if len(batch) >= _BATCH:
+            asked += flush()
+    return asked + flush()
+
+
+def watch_sources(settings: Settings, pool: Pool, wake: Wake, stop: threading.Event) -> None:
+    """Watch all folders until `stop` is set, and end within two seconds of that.
+
+    Raises:
+        DocwellError: a source cannot be watched for a reason that waiting does not mend.
+    """
+    sources = folder_sources(settings)
+    if not _prepare_all(sources, settings, pool, wake, stop):
+        return
+    turn = threading.Lock()
+    watchers = [FolderWatcher(source, settings, pool, wake, sweep_turn=turn) for source in sources]
+    ending = threading.Event()
+    with ThreadPoolExecutor(max_workers=len(watchers), thread_name_prefix="watch") as threads:
+        running: list[Future[None]] = [threads.submit(watcher.run, ending) for watcher in watchers]
+        try:
+            while not stop.wait(_LOOK_SECONDS):
+                done, _ = wait(running, timeout=0, return_when=FIRST_COMPLETED)
+                for ended in done:
+                    ended.result()
+        finally:
+            ending.set()
+            for watcher in watchers:
+                watcher.wake_up()
+
+
+def _prepare_all(sources: Sequence[SourceSettings], settings: Settings, pool: Pool, wake: Wake, stop: threading.Event) -> bool:
+    """Prepare each source, waiting for PostgreSQL when it is away; False when stopped before that."""
+    told = False
+    for source in sources:
+        while not stop.is_set():
+            try:
+                prepare_source(pool, source, max_attempts=settings.job_attempts, wake=wake)
+                break
+            except ServiceUnavailable as error:
+                if not told:
+                    log.warning("database_away", error=str(error))
+                told = True
+                stop.wait(_RETRY_SECONDS)
+    return not stop.is_set()
