@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +10,7 @@ import typer
 from pydantic import SecretStr
 
 from infra.cli.context import settings as attached_settings
+from infra.local.banner import docwell_program, stdio_command
 from shared.config import Settings, load_settings
 
 app = typer.Typer(no_args_is_help=True)
@@ -81,16 +80,12 @@ def mcp_config(
 ) -> None:
     """Print what connects an MCP client to this installation."""
     settings, _ = load_settings()
-    command = [_executable(), "mcp", "--transport", "stdio"]
-    environment = {"DOCWELL_HOME": str(settings.home)}
-    server = {"command": command[0], "args": command[1:], "env": environment}
     if client == "claude-code" and not as_json:
-        variables = [part for name, value in environment.items() for part in ("--env", f"{name}={value}")]
-        print(shlex.join(["claude", "mcp", "add", "docwell", *variables, "--", *command]))
+        print(stdio_command(settings))
         return
+    server = {
+        "command": docwell_program(),
+        "args": ["mcp", "--transport", "stdio"],
+        "env": {"DOCWELL_HOME": str(settings.home)},
+    }
     print(json.dumps({"mcpServers": {"docwell": server}}, indent=None if as_json else 2, ensure_ascii=False))
-
-
-def _executable() -> str:
-    beside = Path(sys.executable).with_name("docwell")
-    return str(beside) if beside.exists() else sys.argv[0]

@@ -1,0 +1,224 @@
+"""Cold and unchanged ingest of the 300-file corpus, beside other systems on the same machine in the same run.
+
+Every system gets the same files, the same stub embedder and a PostgreSQL with the same settings. The others' drivers and
+their virtual environments are found by PEERS (drivers) and PEERS_ENVIRONMENTS (`v-coco`, `v-lc`, `v-li`, `v-haiku`); what is
+not there is left out and said so.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from infra.local.placement import place
+from infra.local.provision import SERVER_SETTINGS
+from tests.bench import stub_embedder
+from tests.bench.figures import spread
+from tests.bench.instance import ROOT, free_port, running, wait_for
+
+FILES = 300
+PEERS = Path(os.environ.get("PEERS", ROOT.parent / "shared" / "bench" / "peers"))
+ENVIRONMENTS = Path(os.environ.get("PEERS_ENVIRONMENTS", ROOT.parent / "peers"))
+DRIVERS = {
+    "CocoIndex": ("v-coco", "run_coco.py"),
+    "haiku.rag": ("v-haiku", "run_haiku2.py"),
+    "langchain": ("v-lc", "run_lc.py"),
+    "llama-index": ("v-li", "run_li.py"),
+}
+_PEER_POSTGRES_PORT = 55439
+_PEER_EMBEDDER_PORT = 55441
+
+
+def make_corpus(folder: Path, *, seed: int = 7) -> None:
+    """300 Markdown files of 12 sections with 110 words each; like the drivers' own, which is used when they are there."""
+    driver = PEERS / "common.py"
+    if driver.exists():
+        code = f"import sys; sys.path.insert(0, {str(PEERS)!r}); import common; common.make_corpus({str(folder)!r})"
+        subprocess.run([sys.executable, "-B", "-c", code], check=True)
+        return
+    rng = random.Random(seed)
+    vocabulary = [f"term{number}" for number in range(4000)]
+    for number in range(FILES):
+        sections = [
+            f"## Section {part}\n\n{' '.join(rng.choices(vocabulary, k=110))} ERR-{number:04d}-{part:02d} marker.\n"
+            for part in range(12)
+        ]
+        (folder / f"doc{number:04d}.md").write_text("\n".join([f"# Document {number}\n", *sections]))
+
+
+@contextmanager
+def stub() -> Iterator[str]:
+    """The stub embedder in a process of its own; yields its base URL."""
+    port = free_port()
+    process = subprocess.Popen([sys.executable, stub_embedder.__file__, str(port)])
+    try:
+        wait_for(lambda: _listens(port), seconds=20, what="the stub embedder")
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def docwell_cold() -> dict[str, Any]:
+    """Drop the corpus into the folder of a running Docwell, wait until all is indexed; then ask for all of it again."""
+    with stub() as url, running(_stub_settings(url)) as made:
+        files = made.folder / "corpus"
+        files.mkdir()
+        make_corpus(files)
+        began = time.perf_counter()
+        summary = made.run("ingest", str(files))["summary"]
+        cold = time.perf_counter() - began
+        again = time.perf_counter()
+        unchanged = made.run("ingest", str(files))["summary"]
+        warm = time.perf_counter() - again
+        memory = made.peak_memory()
+    if summary["indexed"] != FILES or unchanged["unchanged"] != FILES:
+        raise RuntimeError(f"not all was taken in: {summary}, {unchanged}")
+    return {"cold_s": cold, "unchanged_s": warm, "chunks": summary["chunks"], "memory": memory}
+
+
+def _stub_settings(url: str) -> dict[str, str]:
+    return {
+        "DOCWELL_EMBEDDING_PROVIDER": "openai",
+        "DOCWELL_EMBEDDING_BASE_URL": url,
+        "DOCWELL_EMBEDDING_API_KEY": "stub",
+        "DOCWELL_EMBEDDING_MODEL": "stub",
+        "DOCWELL_EMBEDDING_DIMENSION": str(stub_embedder.DIMENSION),
+    }
+
+
+def compare(runs: int = 5) -> list[dict[str, Any]]:
+    """All systems in turn, `runs` times, in alternating order; documents a second of the cold run."""
+    results: dict[str, list[dict[str, float]]] = {}
+    names = ["Docwell", *(name for name in DRIVERS if _is_there(name))]
+    for number in range(runs):
+        for name in names if number % 2 == 0 else reversed(names):
+            one = _docwell_figures() if name == "Docwell" else _peer(name)
+            results.setdefault(name, []).append(one)
+            print(f"  run {number + 1}: {name} {one}", file=sys.stderr, flush=True)
+    rows = []
+    ours = spread([one["docs/s"] for one in results["Docwell"]])["p50"]
+    for name in names:
+        cold = spread([one["docs/s"] for one in results[name]])
+        rows.append(
+            {
+                "system": name,
+                "docs/s p50": cold["p50"],
+                "min": cold["min"],
+                "max": cold["max"],
+                "chunks/s p50": spread([one["chunks/s"] for one in results[name]])["p50"],
+                "unchanged s p50": spread([one["unchanged_s"] for one in results[name]])["p50"]
+                if "unchanged_s" in results[name][0]
+                else None,
+                "Docwell / this": ours / cold["p50"],
+                "runs": cold["n"],
+            }
+        )
+    for name in DRIVERS:
+        if name not in names:
+            rows.append({"system": f"{name} (not installed, left out)"})
+    return rows
+
+
+def _docwell_figures() -> dict[str, float]:
+    one = docwell_cold()
+    return {
+        "docs/s": FILES / one["cold_s"],
+        "chunks/s": one["chunks"] / one["cold_s"],
+        "unchanged_s": one["unchanged_s"],
+    }
+
+
+def _is_there(name: str) -> bool:
+    environment, driver = DRIVERS[name]
+    return (ENVIRONMENTS / environment / "bin" / "python").exists() and (PEERS / driver).exists()
+
+
+def _peer(name: str) -> dict[str, float]:
+    environment, driver = DRIVERS[name]
+    with tempfile.TemporaryDirectory(prefix="docwell-peers-") as folder, _peer_postgres(Path(folder)):
+        work = Path(folder) / "work"
+        work.mkdir()
+        for file in PEERS.glob("*.py"):
+            shutil.copy(file, work)
+        (work / "corpus").mkdir()
+        make_corpus(work / "corpus")
+        embedder = subprocess.Popen([sys.executable, "embed_server.py"], cwd=work)
+        try:
+            wait_for(lambda: _listens(_PEER_EMBEDDER_PORT), seconds=20, what="the peers' embedder")
+            done = subprocess.run(
+                [str(ENVIRONMENTS / environment / "bin" / "python"), driver],
+                cwd=work,
+                env=os.environ | {"LOGFIRE_IGNORE_NO_CONFIG": "1", "HF_HUB_OFFLINE": "1"},
+                capture_output=True,
+                text=True,
+                timeout=600,
+                check=False,
+            )
+        finally:
+            embedder.terminate()
+            embedder.wait(10)
+    return _figures(name, done.stdout, done.stderr)
+
+
+def _figures(name: str, output: str, errors: str) -> dict[str, float]:
+    cold = re.search(r"cold\D.*?([\d.]+)s ", output)
+    if cold is None:
+        raise RuntimeError(f"{name} gave no figures:\n{output}\n{errors[-2000:]}")
+    seconds = float(cold.group(1))
+    warm = re.search(r"warm\(unchanged\).*?([\d.]+)s ", output)
+    figures = {"docs/s": FILES / seconds, "chunks/s": 3900 / seconds}
+    return figures | ({"unchanged_s": float(warm.group(1))} if warm else {})
+
+
+@contextmanager
+def _peer_postgres(folder: Path) -> Iterator[None]:
+    """The same PostgreSQL with the same settings, on the port and with the login that the drivers expect."""
+    folder.chmod(0o711)
+    home = folder / "home"
+    home.mkdir(mode=0o711)
+    placement = place(home)
+    user = placement.account.uid if placement.account else None
+    group = placement.account.gid if placement.account else None
+    programs = placement.programs / "bin"
+    environment = {"LC_ALL": "C", "PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": str(placement.programs / "lib")}
+    subprocess.run(
+        [programs / "initdb", f"--pgdata={placement.data}", "--username=postgres", "--encoding=UTF8",
+         "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--auth=trust"],
+        user=user, group=group, extra_groups=[] if user else None, env=environment, cwd="/", capture_output=True, check=True,
+    )  # fmt: skip
+    changed = SERVER_SETTINGS | {"listen_addresses": "127.0.0.1", "port": str(_PEER_POSTGRES_PORT), "unix_socket_directories": ""}
+    options = [part for name, value in changed.items() for part in ("-c", f"{name}={value}")]
+    server = subprocess.Popen(
+        [programs / "postgres", "-D", placement.data, *options],
+        user=user, group=group, extra_groups=[] if user else None, env=environment, cwd="/", stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        wait_for(lambda: _listens(_PEER_POSTGRES_PORT), seconds=30, what="the peers' PostgreSQL")
+        import psycopg
+
+        url = f"postgresql://postgres@127.0.0.1:{_PEER_POSTGRES_PORT}/postgres"
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        yield
+    finally:
+        server.send_signal(2)
+        server.wait(30)
+
+
+def _listens(port: int) -> bool:
+    import socket
+
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

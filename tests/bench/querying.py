@@ -1,0 +1,70 @@
+"""How long a hybrid query takes, as the reader under row-level security: through the code, and through MCP over HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anyio
+from mcp import Client
+
+from infra.local.runtime import attach
+from query_server.service import open_service
+from shared.config import load_settings
+from tests.bench.figures import spread
+from tests.bench.ingesting import FILES, make_corpus
+from tests.bench.instance import Instance, running
+
+QUERIES = 100
+
+
+def hybrid_latency() -> list[dict[str, Any]]:
+    """The 300-file corpus with the real local model; words of the corpus and one exact marker in each query."""
+    with running() as made:
+        files = made.folder / "corpus"
+        files.mkdir()
+        make_corpus(files)
+        summary = made.run("ingest", str(files))["summary"]
+        queries = [
+            f"term{number * 7 % 4000} term{number * 13 % 4000} ERR-{number * 3:04d}-05 marker" for number in range(QUERIES)
+        ]
+        rows = [
+            {
+                "measure": f"hybrid query through the code, ms ({summary['chunks']} chunks)",
+                **spread(_through_code(made, queries)),
+            },
+            {"measure": "hybrid query through MCP over HTTP, ms", **spread(_through_mcp(made, queries))},
+        ]
+        rows += [{"measure": f"peak memory of {name}, MiB", **spread([peak])} for name, peak in made.peak_memory().items()]
+    rows.append({"measure": f"ingest with the local model, docs/s ({FILES} files)", **spread([FILES / summary["seconds"]])})
+    return rows
+
+
+def _through_code(made: Instance, queries: Sequence[str]) -> list[float]:
+    settings, _ = load_settings(made.environment)
+    with open_service(attach(settings)) as service:
+        service.search(queries[0])
+        return [_milliseconds(lambda query=query: service.search(query)) for query in queries]
+
+
+def _through_mcp(made: Instance, queries: Sequence[str]) -> list[float]:
+    async def ask() -> list[float]:
+        async with Client(made.services["mcp_url"]) as client:
+            await client.call_tool("search_documents", {"query": queries[0]})
+            times = []
+            for query in queries:
+                began = time.perf_counter()
+                answer = await client.call_tool("search_documents", {"query": query})
+                times.append((time.perf_counter() - began) * 1000)
+                if answer.is_error:
+                    raise RuntimeError(str(answer.content))
+            return times
+
+    return anyio.run(ask)
+
+
+def _milliseconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return (time.perf_counter() - began) * 1000
