@@ -1,0 +1,26 @@
+"""`docwell doctor`: each finding with its cure."""
+
+from __future__ import annotations
+
+import typer
+
+from infra.cli import output
+from infra.cli.context import settings
+
+
+def doctor(as_json: output.JsonOption = False) -> None:
+    """Check versions, extensions, roles, the embedding model, the broker, the disk and the index; exit 1 when one fails."""
+    from infra.doctor import examine
+
+    findings = []
+    for finding in examine(settings()):
+        findings.append(finding)
+        if not as_json:
+            print(f"{finding.status:<8}{finding.check}: {output.plain(finding.finding)}")
+            if finding.cure is not None:
+                print(f"        cure: {output.plain(finding.cure)}")
+    failures = sum(finding.status == "failed" for finding in findings)
+    if as_json:
+        output.print_json({"ok": failures == 0, "checks": findings})
+    if failures:
+        raise typer.Exit(1)

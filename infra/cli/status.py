@@ -1,0 +1,57 @@
+"""`docwell status`: one screen of state."""
+
+from __future__ import annotations
+
+from infra.cli import output
+from infra.cli.context import owner_connection
+from ingest_worker.catalogue.overview import Status, read_status
+
+
+def status(as_json: output.JsonOption = False) -> None:
+    """Show documents, jobs, sources and the index on one screen."""
+    with owner_connection() as connection:
+        found = read_status(connection)
+    if as_json:
+        output.print_json(found)
+    else:
+        _print(found)
+
+
+def _print(found: Status) -> None:
+    model = found.embedding
+    output.print_facts(
+        [
+            (
+                "documents",
+                f"{found.documents.total} ({found.documents.searchable} searchable): {_counts(found.documents.by_state)}",
+            ),
+            ("chunks", found.chunks),
+            ("jobs", _counts(found.jobs.by_state)),
+            ("due now", _due(found)),
+            ("model", "none yet" if model is None else f"{model.model} ({model.provider}, {model.dimension} dimensions)"),
+            ("database", f"{found.database_bytes / 1024**2:,.1f} MiB, schema {found.schema_version}"),
+        ]
+    )
+    if found.namespaces:
+        print()
+        output.print_table(
+            ["namespace", "documents", "chunks", "index version"],
+            ([one.name, one.documents, one.chunks, one.index_version] for one in found.namespaces),
+            empty="",
+        )
+    if found.sources:
+        print()
+        output.print_table(
+            ["source", "type", "documents", "searchable", "newest sweep", "error"],
+            ([s.name, s.type, s.documents, s.searchable, s.newest_sweep, s.sweep_error] for s in found.sources),
+            empty="",
+        )
+
+
+def _counts(by_state: dict[str, int]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in by_state.items() if count) or "none"
+
+
+def _due(found: Status) -> str:
+    age = found.jobs.oldest_due_seconds
+    return str(found.jobs.due) if age is None else f"{found.jobs.due}, the oldest for {age:.0f} s"
