@@ -1,0 +1,42 @@
+"""What every embedder does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.embedding.fingerprint import Fingerprint
+
+Vectors: TypeAlias = npt.NDArray[np.float32]
+
+
+class Role(StrEnum):
+    """What a text is for: some models embed a question and the passage that answers it differently."""
+
+    QUERY = "query"
+    PASSAGE = "passage"
+
+
+class Embedder(Protocol):
+    """Makes vectors of texts. Safe to call from several threads."""
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The model's identity. May load the model, or ask the other side, at the first call."""
+        ...
+
+    def embed(self, texts: Sequence[str], role: Role) -> Vectors:
+        """One float32 vector of length 1 per text, in order: shape (len(texts), dimension).
+
+        A text longer than the model's window is embedded in parts and their mean is taken: nothing is cut off unseen. A blank
+        text has a vector too, of length 1 like all others and without meaning, so that no distance to it is undefined.
+
+        Raises:
+            PermanentError: the same texts will never be embedded with these settings.
+            TransientError: later it may work. ServiceUnavailable, one of them: the embedder cannot be reached.
+        """
+        ...
