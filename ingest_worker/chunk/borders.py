@@ -107,13 +107,15 @@ def _best_cut(left: int, right: int, positions: Sequence[int], ranks: Sequence[i
     inner = range(left + 1, right)
     reach = _reach(range(left, right + 1), positions, ranks, keys)
     low, high = positions[left], positions[right]
+    middle = (low + high) / 2
 
     def roomy(i: int) -> bool:
         margin = rules.windows.get(ranks[i], rules.window) / 2
         return positions[i] - low >= margin and high - positions[i] >= margin
 
     candidates = [i for i in inner if roomy(i)] or inner
-    return min(candidates, key=lambda i: (ranks[i], -reach[i - left - 1], _second_key(keys[i])))
+    # Where all is alike (the same line a thousand times) the middle keeps the number of rounds small.
+    return min(candidates, key=lambda i: (ranks[i], -reach[i - left - 1], _second_key(keys[i]), abs(positions[i] - middle)))
 
 
 def _second_key(key: int) -> int:

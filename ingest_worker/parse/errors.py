@@ -15,8 +15,8 @@ class Skipped(PermanentError):
 class Unsupported(Skipped):
     """No parser reads this format yet."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"Unsupported for now: {what}", code="unsupported_format")
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="unsupported_format")
 
 
 class Unreadable(PermanentError):

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import pypdfium2 as pdfium  # type: ignore[import-untyped]
-import pypdfium2.raw as pdfium_c  # type: ignore[import-untyped]
+import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
 
 from ingest_worker.parse.errors import Unreadable
 from shared.documents import Element, ElementKind, ParsedDocument, Span

@@ -116,19 +116,19 @@ def detect(path: str, data: bytes) -> Format:
         _refuse_minified(name, language, data)
         return Format(kind=FormatKind.SOURCE, media_type=f"text/x-{language}", language=language)
     if extension not in _TEXT and start[:200].lower().startswith(_HTML_STARTS):
-        raise Unsupported("HTML page")
+        raise Unsupported(f"Unsupported for now: HTML page ({name})")
     return Format(kind=FormatKind.TEXT, media_type="text/plain")
 
 
 def _refuse_known_containers(name: str, extension: str, head: bytes) -> None:
     if extension in _UNSUPPORTED:
-        raise Unsupported(f"{_UNSUPPORTED[extension]} (.{extension})")
+        raise Unsupported(f"Unsupported for now: {_UNSUPPORTED[extension]} (.{extension})")
     if head.startswith(_ZIP):
         what = next((what for member, what in _ZIP_MEMBERS if member in head), "archive")
-        raise Unsupported(f"{what} (ZIP content in {name})")
+        raise Unsupported(f"Unsupported for now: {what} (ZIP content in {name})")
     for magic, what in _MAGIC:
         if head.startswith(magic):
-            raise Unsupported(f"{what} ({name})")
+            raise Unsupported(f"Unsupported for now: {what} ({name})")
 
 
 def _refuse_source_map(name: str, extension: str, data: bytes) -> None:

@@ -1,0 +1,17 @@
+"""The key under which parsed and chunked text is kept: it changes exactly when the same bytes would give other chunks."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+_PARSER = 1
+"""Raise it when a parser reads files differently."""
+_CHUNKER = 1
+"""Raise it when a chunker cuts differently."""
+_LIBRARIES = ("markdown-it-py", "mdit-py-plugins", "pypdfium2", "tree-sitter", "tree-sitter-language-pack")
+
+
+def parser_fingerprint(chunk_tokens: int, chunk_overlap: int) -> str:
+    """A stable string of the versions of parsers and chunkers and of the settings that change what they give."""
+    libraries = ",".join(f"{name}={version(name)}" for name in _LIBRARIES)
+    return f"parse={_PARSER};chunk={_CHUNKER};tokens={chunk_tokens};overlap={chunk_overlap};{libraries}"

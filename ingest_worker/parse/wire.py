@@ -1,0 +1,89 @@
+"""What the cage and its child say to each other, as bytes on two pipes.
+
+To the child: length of the request (4 bytes), length of the file (8 bytes), the request as JSON, the file's bytes as they are.
+From the child: `H` when it is ready; `P` and a page number (4 bytes) while it works; `R`, a length (8 bytes) and the answer as
+JSON when it is done. All numbers are big-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from shared.documents import Chunk, ChunkKind, Span
+
+READY: Final = b"H"
+PAGE: Final = b"P"
+ANSWER: Final = b"R"
+REQUEST_HEAD: Final = struct.Struct(">IQ")
+PAGE_NUMBER: Final = struct.Struct(">I")
+ANSWER_LENGTH: Final = struct.Struct(">Q")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One file to parse and chunk. `cpu_seconds` is the processor time that the job may take, `output_bytes` its answer."""
+
+    path: str
+    chunk_tokens: int
+    chunk_overlap: int
+    cpu_seconds: int
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """What came out of a file: its chunks, and what the parser learnt about it.
+
+    `page_count` and `pages_with_text` are None for formats without pages; 0 pages with text means that the file needs OCR.
+    """
+
+    chunks: tuple[Chunk, ...]
+    title: str | None
+    media_type: str
+    page_count: int | None
+    pages_with_text: int | None
+    encoding: str | None
+    warnings: tuple[str, ...]
+
+
+def pack_request(request: Request, data: bytes) -> bytes:
+    """The bytes before the file's own."""
+    head = orjson.dumps(request)
+    return REQUEST_HEAD.pack(len(head), len(data)) + head
+
+
+def unpack_request(head: bytes) -> Request:
+    """The request from its JSON."""
+    return Request(**orjson.loads(head))
+
+
+def pack_parsed(parsed: Parsed) -> bytes:
+    """The answer of a job that went well, without its length."""
+    return orjson.dumps({"parsed": parsed, "rss": resident_bytes()})
+
+
+def pack_error(kind: str, code: str, message: str) -> bytes:
+    """The answer of a job that failed; `kind` is the name of the error's class."""
+    return orjson.dumps({"error": {"kind": kind, "code": code, "message": message}, "rss": resident_bytes()})
+
+
+def unpack_parsed(raw: dict[str, Any]) -> Parsed:
+    """The value from its JSON."""
+    return Parsed(**{**raw, "chunks": tuple(map(_chunk, raw["chunks"])), "warnings": tuple(raw["warnings"])})
+
+
+def resident_bytes() -> int:
+    """The memory of this process that is in RAM (Linux; 0 elsewhere)."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - called after each job, by a bare file
+            return int(file.read().split()[1]) * 4096
+    except OSError:
+        return 0
+
+
+def _chunk(raw: dict[str, Any]) -> Chunk:
+    return Chunk(**{**raw, "kind": ChunkKind(raw["kind"]), "section": tuple(raw["section"]), "span": Span(**raw["span"])})
