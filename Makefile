@@ -1,9 +1,9 @@
 # Every target goes through infra/bootstrap.py, which makes .venv and fills it from the lock files when that is due.
 # Works from any folder (`make -C docwell run`). PYTHON names another Python; ARGS is handed on to the command.
 
-# MAKEFILE_LIST begins with a space, and make's own path functions break at spaces.
-ROOT := $(shell dirname -- "$(subst ^ ,,^$(MAKEFILE_LIST))")
-BOOT := $(or $(PYTHON),$(shell command -v python3 || command -v python3.12 || command -v python3.11))
+# make's own path functions break at spaces, and MAKEFILE_LIST may begin with one.
+ROOT := $(shell dirname -- "$$(printf %s "$(MAKEFILE_LIST)" | sed 's/^ *//')")
+BOOT := $(or $(shell command -v python3 || command -v python3.12 || command -v python3.11),$(PYTHON))
 ifeq ($(BOOT),)
 $(error Docwell needs Python 3.11 or 3.12 with venv, and there is no python3 on the PATH. Set PYTHON to one)
 endif
