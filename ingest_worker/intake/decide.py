@@ -56,8 +56,9 @@ def decide(connection: Connection[Any], source: Source, real_root: str, due: Seq
             decision.wait.append(one.path)
         else:
             decision.done.append(one.path)
-            if look(real_root, disk_name(document.path, document.locator)).kind is not Kind.FILE:
-                leaving.append(Remove(document_id=document.document_id, path=document.path))
+            found = look(real_root, disk_name(document.path, document.locator)).kind
+            if found is not Kind.FILE:
+                leaving.append(Remove(document_id=document.document_id, path=document.path, sure=found is not Kind.GONE))
     if leaving and len(missing) - len(moved) >= HOLD_FROM:
         total = whereabouts.count_documents(connection, source.source_id)
         if must_hold(len(missing) - len(moved), total):

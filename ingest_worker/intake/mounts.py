@@ -65,15 +65,13 @@ def network_mount(mounts: list[Mount], folder: str) -> Mount | None:
     def holds(outer: str, inner: str) -> bool:
         return inner == outer or inner.startswith(outer.rstrip("/") + "/")
 
-    # The last mount on a place hides those before it.
+    visible = {mount.folder: mount for mount in mounts}  # the last mount on a place hides those before it
     above = max(
-        (mount for mount in enumerate(mounts) if holds(mount[1].folder, folder)),
-        key=lambda mount: (len(mount[1].folder), mount[0]),
-        default=None,
+        (mount for mount in visible.values() if holds(mount.folder, folder)), key=lambda mount: len(mount.folder), default=None
     )
-    if above is not None and above[1].is_network:
-        return above[1]
-    return next((mount for mount in mounts if mount.is_network and holds(folder, mount.folder)), None)
+    if above is not None and above.is_network:
+        return above
+    return next((mount for mount in visible.values() if mount.is_network and holds(folder, mount.folder)), None)
 
 
 def network_mount_of(folder: str) -> Mount | None:

@@ -43,10 +43,11 @@ class Relocate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remove:
-    """This document's file is gone."""
+    """This document's file is gone. `sure`: something that is no document stands there now, so the job need not look again."""
 
     document_id: uuid.UUID
     path: str
+    sure: bool = False
 
 
 Order = Take | Relocate | Remove
@@ -76,24 +77,30 @@ def carry_out(pool: Pool, source: Source, orders: Sequence[Order], *, max_attemp
 def _attempt(pool: Pool, source: Source, orders: Sequence[Order], max_attempts: int) -> Outcome:
     if not orders:
         return Outcome()
-    for left in reversed(range(_TRIES)):
-        try:
-            with reachable(), pool.connection(timeout=WAIT_SECONDS) as connection, connection.transaction():
-                return _carry_out(connection, source, orders, max_attempts)
-        except psycopg.errors.TransactionRollback:  # a deadlock with a worker or another intake: once more
-            if left == 0:
-                raise
-        except psycopg.errors.OperationalError:
-            raise
-        except psycopg.Error as error:
-            if len(orders) == 1:
-                log.warning("file_not_recorded", source=source.name, file=_label(orders[0]), error=first_line(error))
-                return Outcome(refused=(_label(orders[0]),))
-            break
+    refusal: psycopg.Error | None = None
+    for _ in range(_TRIES):
+        with reachable(), pool.connection(timeout=WAIT_SECONDS) as connection:
+            try:
+                with connection.transaction():
+                    return _carry_out(connection, source, orders, max_attempts)
+            except psycopg.Error as error:
+                if not _is_about_orders(error):
+                    raise
+                refusal = error
+        if not isinstance(refusal, psycopg.errors.TransactionRollback):
+            break  # a deadlock with a worker is tried once more, anything else is in the orders
+    if len(orders) == 1:
+        log.warning("file_not_recorded", source=source.name, file=_label(orders[0]), error=first_line(refusal or Exception()))
+        return Outcome(refused=(_label(orders[0]),))
     middle = len(orders) // 2
     first = _attempt(pool, source, orders[:middle], max_attempts)
     second = _attempt(pool, source, orders[middle:], max_attempts)
     return Outcome(jobs=first.jobs + second.jobs, moved=first.moved + second.moved, refused=(*first.refused, *second.refused))
+
+
+def _is_about_orders(error: psycopg.Error) -> bool:
+    """Whether the database refused what it was given, rather than being away, shutting down or out of room."""
+    return error.sqlstate is not None and error.sqlstate[:2] not in {"08", "53", "57", "58"}
 
 
 def _label(order: Order) -> str:
@@ -104,7 +111,8 @@ def _carry_out(connection: Connection[Any], source: Source, orders: Sequence[Ord
     if source.namespace_id is None:
         raise PermanentError(f"Source {source.name} has no namespace.", code="no_namespace")
     takes = [order.name for order in orders if isinstance(order, Take)]
-    removes = [order.document_id for order in orders if isinstance(order, Remove)]
+    removes = [order.document_id for order in orders if isinstance(order, Remove) and not order.sure]
+    sure = [order.document_id for order in orders if isinstance(order, Remove) and order.sure]
     moved = 0
     for order in orders:
         if not isinstance(order, Relocate):
@@ -122,4 +130,6 @@ def _carry_out(connection: Connection[Any], source: Source, orders: Sequence[Ord
         jobs += len(request_ingest(connection, source, source.namespace_id, seen, max_attempts=max_attempts).jobs)
     if removes:
         jobs += request_delete(connection, removes, max_attempts=max_attempts)
+    if sure:
+        jobs += request_delete(connection, sure, look_again=False, max_attempts=max_attempts)
     return Outcome(jobs=jobs, moved=moved)

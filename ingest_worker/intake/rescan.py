@@ -229,12 +229,14 @@ class _Sweep:
         return {
             one.path: one
             for one in placed
-            if one.document_id not in self._moved and not self._is_hidden(one.path) and not self._is_there(one)
+            if one.document_id not in self._moved and not self._is_hidden(one.path) and self._what_is_there(one) is not Kind.FILE
         }
 
-    def _is_there(self, document: whereabouts.Placed) -> bool:
+    def _what_is_there(self, document: whereabouts.Placed) -> Kind:
+        """What stands where a document was read; an ignored file is none of ours."""
         name = disk_name(document.path, document.locator)
-        return look(self._root.path, name).kind is Kind.FILE and self._rules.rule_for(name) is None
+        found = look(self._root.path, name).kind
+        return Kind.OTHER if found is Kind.FILE and self._rules.rule_for(name) is not None else found
 
     def _flush_known(self) -> None:
         changed, self._changed = self._changed, []
@@ -286,8 +288,9 @@ class _Sweep:
         with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
             placed = whereabouts.placed_by_id(connection, documents)
         for document in placed:
-            if not self._is_there(document):
-                yield Remove(document_id=document.document_id, path=document.path)
+            found = self._what_is_there(document)
+            if found is not Kind.FILE:
+                yield Remove(document_id=document.document_id, path=document.path, sure=found is not Kind.GONE)
 
     def _reason_to_hold(self, gone: int) -> str | None:
         source, root, options = self._source.name, self._source.root, self._options

@@ -1,0 +1,352 @@
+"""The sweep against a real folder and a real catalogue."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest_worker.intake.ignore import IgnoreRules
+from ingest_worker.intake.rescan import SweepOptions, sweep
+from ingest_worker.intake.walk import Tally, walk
+from shared.text import normalise_path
+from tests.conftest import Database
+from tests.folders import Folder, open_folder
+
+
+@pytest.fixture
+def folder(database: Database, tmp_path: Path) -> Iterator[Folder]:
+    with open_folder(database.url, tmp_path / "docs") as opened:
+        yield opened
+
+
+def test_a_first_sweep_asks_for_every_file_and_a_second_for_none(folder: Folder) -> None:
+    for name in ("a.md", "b/c.md", "b/d/e.md"):
+        folder.write(name)
+    first = folder.sweep()
+    assert (first.seen, first.new, first.error) == (3, 3, None)
+    assert sum(folder.woken) == 3
+    folder.work()
+    second = folder.sweep()
+    assert (second.seen, second.new, second.changed, second.again, second.gone) == (3, 0, 0, 0, 0)
+    assert folder.live_jobs() == {}
+    assert folder.source.newest_sweep == second.began
+
+
+def test_changed_new_and_gone_files_are_told_apart(folder: Folder) -> None:
+    for name in ("keep.md", "change.md", "go.md"):
+        folder.write(name, name)
+    folder.sweep()
+    folder.work()
+    folder.write("change.md", "other text")
+    folder.write("come.md", "new text")
+    (folder.root / "go.md").unlink()
+    report = folder.sweep()
+    assert (report.changed, report.new, report.gone) == (1, 1, 1)
+    assert folder.live_jobs() == {"change.md": "ingest", "come.md": "ingest", "go.md": "ingest"}
+    assert sorted(folder.work()) == [("change.md", "read"), ("come.md", "read"), ("go.md", "deleted")]
+    assert set(folder.documents()) == {"keep.md", "change.md", "come.md"}
+
+
+def test_the_walk_has_the_byte_order_of_the_paths_whatever_the_names(tmp_path: Path) -> None:
+    names = ["a-b/x", "a.txt", "a/b", "a/b.c/d", "a0", "Z", "é/1", "é", "日本/語", "\U0001f600.md", "a\\b", "a b", "ａ"]
+    for name in [*names, "caf\udce9.txt", "e\u0301x/nfd", "\u00e9x/nfc", "e\u0301x/a", "\u00e9x/z"]:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.write_text(name.encode("utf-8", "surrogateescape").hex())
+    tally = Tally()
+    paths = [found.path for found in walk(str(tmp_path), IgnoreRules(tmp_path), tally)]
+    assert paths == sorted(paths, key=lambda path: path.encode("utf-8"))
+    assert len(paths) == len(set(paths)) == 16
+    assert tally.doubles == ["a\\b"]
+    assert all(path == normalise_path(path) for path in paths)
+
+
+def test_a_name_spelt_in_two_forms_is_one_document(folder: Folder) -> None:
+    folder.write("re\u0301sume\u0301.md", "decomposed")
+    folder.sweep()
+    assert set(folder.documents()) == {"r\u00e9sum\u00e9.md"}
+    assert folder.work() == [("r\u00e9sum\u00e9.md", "read")]
+    folder.write("r\u00e9sum\u00e9.md", "composed")
+    folder.sweep()
+    assert folder.work() == [("r\u00e9sum\u00e9.md", "read")]
+    assert folder.sweep().gone == 0
+
+
+def test_a_name_that_is_no_text_is_read_under_its_own_bytes(folder: Folder) -> None:
+    folder.write("caf\udce9.txt")
+    folder.sweep()
+    assert folder.work() == [("caf\ufffd.txt", "read")]
+    report = folder.sweep()
+    assert (report.new, report.gone) == (0, 0)
+    (folder.root / "caf\udce9.txt").unlink()
+    assert folder.sweep().gone == 1
+
+
+def test_names_with_every_odd_character_are_read(folder: Folder) -> None:
+    names = ["a\nb.md", 'quote\'s "double".md', "back\\slash.md", " lead.md", "trail .md", "percent%s.md", "-rf.md", "{x}.md"]
+    for name in names:
+        folder.write(name)
+    assert folder.sweep().new == len(names)
+    assert [result for _, result in folder.work()] == ["read"] * len(names)
+    report = folder.sweep()
+    assert (report.new, report.gone, report.again) == (0, 0, 0)
+
+
+def test_empty_files_wait_and_one_that_was_a_document_counts_as_changed(folder: Folder) -> None:
+    folder.write("empty.md", "")
+    folder.write("full.md")
+    report = folder.sweep()
+    assert (report.new, report.empty) == (1, 1)
+    folder.work()
+    folder.write("full.md", "")
+    assert folder.sweep().changed == 1
+
+
+def test_a_file_written_a_moment_ago_is_given_to_the_settler(folder: Folder) -> None:
+    folder.write("fresh.md")
+    later: list[str] = []
+    report = folder.sweep(settle_seconds=60.0, later=later.append)
+    assert (report.new, report.settling, later) == (0, 1, ["fresh.md"])
+
+
+def test_a_moved_file_keeps_its_document(folder: Folder) -> None:
+    folder.write("old/a.md", "some text")
+    folder.write("other.md", "more text")
+    folder.sweep()
+    folder.work()
+    before = folder.ids()
+    (folder.root / "new").mkdir()
+    (folder.root / "old/a.md").rename(folder.root / "new/b.md")
+    report = folder.sweep()
+    assert (report.moved, report.new, report.gone) == (1, 0, 0)
+    assert folder.ids() == {"new/b.md": before["old/a.md"], "other.md": before["other.md"]}
+    assert folder.live_jobs() == {}
+
+
+def test_a_move_to_a_name_that_sorts_before_the_old_one_is_one_too(folder: Folder) -> None:
+    folder.write("z.md", "some text")
+    folder.sweep()
+    folder.work()
+    before = folder.ids()["z.md"]
+    (folder.root / "z.md").rename(folder.root / "a.md")
+    assert folder.sweep().moved == 1
+    assert folder.ids() == {"a.md": before}
+
+
+def test_a_copy_is_no_move(folder: Folder) -> None:
+    folder.write("a.md", "some text")
+    folder.sweep()
+    folder.work()
+    shutil.copy2(folder.root / "a.md", folder.root / "b.md")
+    report = folder.sweep()
+    assert (report.moved, report.new) == (0, 1)
+
+
+def test_a_missing_root_deletes_nothing_and_says_so(folder: Folder) -> None:
+    folder.write("a.md")
+    folder.sweep()
+    folder.work()
+    folder.root.rename(folder.root.with_name("away"))
+    report = folder.sweep()
+    assert (report.gone, report.seen) == (0, 0)
+    error = folder.source.sweep_error
+    assert error is not None
+    assert "Nothing was deleted" in error
+    assert folder.documents() == {"a.md": "skipped"}
+    folder.root.with_name("away").rename(folder.root)
+    assert folder.sweep().error is None
+    assert folder.source.sweep_error is None
+
+
+def test_more_than_half_and_at_least_twenty_deletions_are_held_until_approved(folder: Folder) -> None:
+    for number in range(39):
+        folder.write(f"{number:02}.md", f"text {number}")
+    folder.sweep()
+    folder.work()
+    complete = folder.source.newest_sweep
+    for number in range(20):
+        (folder.root / f"{number:02}.md").unlink()
+    report = folder.sweep()
+    assert (report.held, report.gone) == (20, 0)
+    assert folder.live_jobs() == {}
+    error = folder.source.sweep_error
+    assert error is not None
+    assert error.startswith("20 of 39 documents of source docs would be deleted")
+    assert folder.source.newest_sweep == complete
+    assert folder.sweep(approved=True).gone == 20
+    folder.work()
+    assert len(folder.documents()) == 19
+
+
+@pytest.mark.parametrize(("total", "gone"), [(40, 20), (30, 19)])
+def test_half_of_a_source_or_fewer_than_twenty_are_deleted_at_once(folder: Folder, total: int, gone: int) -> None:
+    for number in range(total):
+        folder.write(f"{number:02}.md", f"text {number}")
+    folder.sweep()
+    folder.work()
+    for number in range(gone):
+        (folder.root / f"{number:02}.md").unlink()
+    report = folder.sweep()
+    assert (report.held, report.gone) == (0, gone)
+
+
+def test_a_folder_moved_whole_is_no_deletion_however_large(folder: Folder) -> None:
+    for number in range(30):
+        folder.write(f"old/{number:02}.md", f"text {number}")
+    folder.sweep()
+    folder.work()
+    before = folder.ids()
+    (folder.root / "old").rename(folder.root / "new")
+    report = folder.sweep()
+    assert (report.moved, report.held, report.gone) == (30, 0, 0)
+    assert folder.ids() == {path.replace("old/", "new/"): document for path, document in before.items()}
+
+
+def test_on_another_device_nothing_is_deleted(folder: Folder) -> None:
+    folder.write("a.md")
+    folder.sweep()
+    folder.work()
+    (folder.root / "a.md").unlink()
+    report = folder.sweep(expected=(-1, 1))
+    assert (report.held, report.gone) == (1, 0)
+    assert report.error is not None
+    assert "another device" in report.error
+
+
+def test_a_file_that_comes_back_within_the_grace_is_not_deleted(folder: Folder) -> None:
+    folder.write("a.md")
+    folder.sweep()
+    folder.work()
+    (folder.root / "a.md").unlink()
+    done = threading.Event()
+
+    def restore() -> None:
+        folder.write("a.md", "written anew")
+        done.set()
+
+    timer = threading.Timer(0.1, restore)
+    timer.start()
+    report = folder.sweep(grace_seconds=0.5)
+    assert done.is_set()
+    assert report.gone == 0
+    assert folder.sweep().changed == 1
+
+
+def test_links_that_leave_the_root_and_special_files_are_not_followed(folder: Folder, tmp_path: Path) -> None:
+    (tmp_path / "secret.md").write_text("outside")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/a.md").write_text("outside")
+    folder.write("real.md", "inside")
+    (folder.root / "leak.md").symlink_to(tmp_path / "secret.md")
+    (folder.root / "leaks").symlink_to(tmp_path / "outside")
+    (folder.root / "loop").symlink_to(folder.root)
+    (folder.root / "nothing.md").symlink_to(tmp_path / "not there")
+    (folder.root / "inside.md").symlink_to("real.md")
+    os.mkfifo(folder.root / "pipe.md")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder.root / "s.md"))
+        report = folder.sweep()
+    assert set(folder.documents()) == {"real.md", "inside.md"}
+    assert set(report.refused) == {"leak.md", "leaks", "loop", "nothing.md"}
+    assert [result for _, result in folder.work()] == ["read", "read"]
+    assert folder.sweep().new == 0
+
+
+def test_an_ignored_file_leaves_the_index_and_the_rules_are_those_of_the_folder(folder: Folder) -> None:
+    folder.write("a.md")
+    folder.write("drafts/b.md")
+    folder.write("c.tmp")
+    report = folder.sweep()
+    assert (report.new, report.ignored) == (2, 1)
+    folder.work()
+    folder.write(".docwellignore", "drafts/\n")
+    assert folder.sweep().gone == 1
+    folder.work()
+    assert set(folder.documents()) == {"a.md"}
+
+
+def test_a_sweep_touches_its_own_source_alone(database: Database, folder: Folder, tmp_path: Path) -> None:
+    folder.write("a.md")
+    folder.sweep()
+    folder.work()
+    with folder.pool.connection() as connection:
+        connection.execute(
+            "INSERT INTO docwell.source (name, type, namespace_id, root)"
+            " SELECT 'other', 'folder', namespace_id, %s FROM docwell.namespace WHERE name = 'default'",
+            (str(tmp_path / "other"),),
+        )
+        connection.execute(
+            "INSERT INTO docwell.document (source_id, namespace_id, audience_id, path, state)"
+            " SELECT s.source_id, s.namespace_id, a.audience_id, 'theirs.md', 'indexed'"
+            " FROM docwell.source s JOIN docwell.audience a USING (namespace_id) WHERE s.name = 'other'"
+        )
+    (folder.root / "a.md").unlink()
+    folder.sweep()
+    assert folder.live_jobs() == {"a.md": "ingest"}
+    assert folder.work() == [("a.md", "deleted")]
+
+
+def test_documents_that_nobody_works_on_are_asked_for_again(folder: Folder) -> None:
+    folder.write("a.md")
+    folder.sweep()
+    assert folder.sweep().again == 0
+    with folder.pool.connection() as connection:
+        connection.execute("DELETE FROM docwell.job")
+    assert folder.sweep().again == 1
+    folder.work()
+    with folder.pool.connection() as connection:
+        connection.execute("UPDATE docwell.document SET state = 'failed', modified_ns = NULL")
+    assert folder.sweep().again == 1
+
+
+def test_an_excluded_document_stays_out(folder: Folder) -> None:
+    folder.write("a.md")
+    folder.sweep()
+    folder.work()
+    with folder.pool.connection() as connection:
+        connection.execute("UPDATE docwell.document SET state = 'excluded'")
+    folder.write("a.md", "changed")
+    report = folder.sweep()
+    assert (report.changed, report.new, report.gone) == (0, 0, 0)
+    (folder.root / "a.md").unlink()
+    assert folder.sweep().gone == 0
+    assert folder.live_jobs() == {}
+
+
+def test_a_path_that_the_database_does_not_take_costs_that_file_alone(folder: Folder) -> None:
+    deep = "/".join(os.urandom(120).hex() for _ in range(14))
+    assert len(deep) > 3000
+    for name in ("a.md", "b.md", "c.md"):
+        folder.write(name)
+    here = Path.cwd()
+    try:  # longer than one call takes
+        os.chdir(folder.root)
+        for part in deep.split("/"):
+            Path(part).mkdir()
+            os.chdir(part)
+        Path("d.md").write_text("text")
+    finally:
+        os.chdir(here)
+    report = folder.sweep()
+    assert set(folder.documents()) == {"a.md", "b.md", "c.md"}
+    assert report.error is not None
+    assert "1 files could not be recorded" in report.error
+
+
+def test_a_sweep_that_is_stopped_leaves_no_record(folder: Folder) -> None:
+    folder.write("a.md")
+    stop = threading.Event()
+    stop.set()
+    rules = IgnoreRules(folder.root)
+    report = sweep(
+        folder.pool, folder.source, rules, folder.woken.append, stop, SweepOptions(settle_seconds=0.0, grace_seconds=0.0)
+    )
+    assert report.stopped
+    assert folder.source.newest_sweep is None
