@@ -20,6 +20,9 @@ PARAGRAPH: Final = 10
 SENTENCE: Final = 20
 PIECE: Final = 30
 
+_MOST_CHARS: Final = 30
+"""More characters than this make more than one token, in any text with words."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
@@ -66,7 +69,9 @@ def text_units(
         for sentence in split_sentences(paragraph):
             parts.append(_part(sentence, CUT_ONLY, span, line))
             line = None if line is None else line + sentence.count("\n")
-    counts = list(counter.count_many([part.text for part in parts]))
+    # What is far too long for a chunk is cut into pieces without being counted whole.
+    counts = counter.count_many([part.text if len(part.text) < limit * _MOST_CHARS else "" for part in parts])
+    counts = [count if len(part.text) < limit * _MOST_CHARS else limit + 1 for part, count in zip(parts, counts, strict=True)]
     units: list[Unit] = []
     for start, end in zip(starts, [*starts[1:], len(parts)], strict=True):
         whole = sum(counts[start:end]) <= limit

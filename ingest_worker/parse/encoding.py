@@ -48,6 +48,9 @@ _COMMON: Final[dict[str, frozenset[str]]] = {
 }
 _LATIN: Final = ("cp1252", "cp1250", "cp1254", "latin-1")
 _SYMBOL_IN_WORD: Final = re.compile(r"[^\W\d_][\u00a1-\u00bf\u00d7\u00f7\u2020-\u20ab\u2122](?=[^\W\d_])")
+_CONTROL_BYTES: Final = bytes(byte for byte in range(1, 32) if byte not in b"\t\n\r\f\x1b")
+_FOREIGN: Final = re.compile(r"[^\W\d_\x00-\x7f]")
+_FOREIGN_IN_LATIN_WORD: Final = re.compile(r"[A-Za-z][^\W\d_\x00-\x7f]|[^\W\d_\x00-\x7f](?=[A-Za-z])")
 _C1: Final = re.compile("[\x80-\x9f]")
 
 
@@ -97,7 +100,7 @@ def looks_like_text(data: bytes) -> bool:
         return True
     if b"\0" in sample:
         return False
-    controls = sum(1 for byte in sample if byte < 32 and byte not in b"\t\n\r\f\x1b")
+    controls = sum(sample.count(byte) for byte in _CONTROL_BYTES)
     return controls <= len(sample) * 0.005
 
 
@@ -112,6 +115,8 @@ def _utf16_without_mark(data: bytes) -> str | None:
         return None
     pairs = len(sample) // 2
     even, odd = sample[0::2].count(0), sample[1::2].count(0)
+    if sum(sample.count(byte) for byte in _CONTROL_BYTES) > pairs * 0.01:
+        return None
     if odd > pairs * 0.4 and even < pairs * 0.05:
         return "utf-16-le"
     if even > pairs * 0.4 and odd < pairs * 0.05:
@@ -142,9 +147,12 @@ def _plausibility(sample: bytes, codec: str) -> float:
     text = _decodes(sample, codec)
     if text is None:
         return 0.0
-    letters = [character for character in text if character > "\x7f" and character.isalpha()]
+    letters = _FOREIGN.findall(text)
     foreign = sum(1 for character in text if character > "\x7f")
     if not letters or len(letters) < foreign * 0.5:
+        return 0.0
+    # Letters of another script inside Latin words are accents read with the wrong codec.
+    if len(_FOREIGN_IN_LATIN_WORD.findall(text)) > len(letters) * 0.3:
         return 0.0
     return sum(1 for character in letters if character in _COMMON[codec]) / len(letters)
 

@@ -17,7 +17,8 @@ from ingest_worker.parse.errors import Unreadable
 from shared.documents import Element, ElementKind, ParsedDocument, Span
 from shared.text import clean_text
 
-_HYPHEN_AT_LINE_END: Final = re.compile("(?<=\\w)[\ufffe\u00ad]\r?\n?|\ufffe")
+# pdfium marks a hyphen at a line's end with U+FFFE, newer versions with U+0002.
+_HYPHEN_AT_LINE_END: Final = re.compile("(?<=\\w)[\x02\ufffe\u00ad]\r?\n?(?=\\w)|\ufffe")
 _GLYPH_NAME: Final = re.compile(r"\(cid:\d+\)|/g\d{2,}")
 _SPACE: Final = re.compile(r"\s")
 _STRANGE: Final = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufffd\ue000-\uf8ff\U000f0000-\U0010fffd]")
