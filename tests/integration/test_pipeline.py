@@ -1,0 +1,219 @@
+"""The way of a document through the real parser, the real model and the real database."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg import Connection
+
+from ingest_worker.catalogue.documents import Observed, move_document, request_delete, request_ingest
+from ingest_worker.catalogue.sources import ensure_namespace, ensure_source
+from ingest_worker.jobs import table as jobs
+from ingest_worker.parse.cage import CageLimits, ParserCage
+from ingest_worker.pipeline import JobReport, Tools, run_job
+from shared.config import Settings
+from shared.database import connect, open_pool
+from shared.embedding.bundled import bundled_model_dir
+from shared.embedding.local import LocalEmbedder
+from shared.errors import PermanentError
+from tests.conftest import Database
+
+
+@pytest.fixture(scope="module")
+def embedder() -> LocalEmbedder:
+    return LocalEmbedder(bundled_model_dir())
+
+
+@pytest.fixture(scope="module")
+def cage() -> Iterator[ParserCage]:
+    with ParserCage(CageLimits()) as found:
+        yield found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inbox:
+    """A folder source, and a worker that runs its jobs one by one."""
+
+    root: Path
+    connection: Connection[Any]
+    tools: Tools
+
+    def take(self, *names: str) -> list[JobReport]:
+        """Ask for these files and run what is due."""
+        with self.connection.transaction():
+            source = ensure_source(self.connection, "inbox", kind="folder", namespace="default", root=self.root)
+            number = ensure_namespace(self.connection, "default")
+            request_ingest(self.connection, source, number, [Observed(name=name) for name in names])
+        return self.work()
+
+    def work(self) -> list[JobReport]:
+        reports = []
+        while (job := jobs.claim(self.connection, worker="test", lease_seconds=60)) is not None:
+            reports.append(run_job(job, self.tools))
+        return reports
+
+    def document(self, path: str) -> dict[str, Any]:
+        names = ("document_id", "state", "reason_code", "searchable", "served_version", "latest_version", "title", "chunk_count")
+        row = self.connection.execute(f"SELECT {', '.join(names)} FROM docwell.document WHERE path = %s", (path,)).fetchone()
+        assert row is not None
+        return dict(zip(names, row, strict=True))
+
+    def served_texts(self, path: str) -> list[str]:
+        rows = self.connection.execute(
+            """
+            SELECT c.text FROM docwell.document d
+            JOIN docwell.version_chunk p ON p.version_id = d.served_version_id
+            JOIN docwell.chunk c ON (c.audience_id, c.chunk_id) = (p.audience_id, p.chunk_id)
+            WHERE d.path = %s ORDER BY p.ordinal
+            """,
+            (path,),
+        ).fetchall()
+        return [row[0] for row in rows]
+
+
+@pytest.fixture
+def inbox(database: Database, tmp_path: Path, embedder: LocalEmbedder, cage: ParserCage) -> Iterator[Inbox]:
+    with open_pool(database.url, name="test") as pool, connect(database.url, autocommit=True) as connection:
+        tools = Tools(settings=Settings(), pool=pool, cage=cage, embedder=lambda: embedder)
+        yield Inbox(root=tmp_path, connection=connection, tools=tools)
+
+
+def test_a_markdown_file_becomes_passages_with_sections_and_lines(inbox: Inbox) -> None:
+    (inbox.root / "billing.md").write_text(
+        "# Billing\n\nHow money moves.\n\n## Cancelling\n\nCancel an invoice with one click.\n"
+    )
+    (report,) = inbox.take("billing.md")
+    assert report.result == "indexed"
+    assert report.embedded == report.chunks >= 1
+    assert inbox.document("billing.md")["title"] == "Billing"
+    assert any("Cancel an invoice" in text for text in inbox.served_texts("billing.md"))
+
+
+def test_the_same_bytes_again_are_unchanged_and_a_touched_file_too(inbox: Inbox) -> None:
+    (inbox.root / "a.md").write_text("# A\n\nText.\n")
+    inbox.take("a.md")
+    os.utime(inbox.root / "a.md", ns=(1, 1))
+    (report,) = inbox.take("a.md")
+    assert (report.result, report.embedded) == ("unchanged", 0)
+    assert inbox.document("a.md")["state"] == "indexed"
+    assert inbox.document("a.md")["latest_version"] == 1
+
+
+def test_an_edit_embeds_only_what_changed(inbox: Inbox) -> None:
+    sections = [f"## Part {number}\n\n" + f"Sentence {number} about a subject of its own. " * 40 + "\n" for number in range(12)]
+    (inbox.root / "a.md").write_text("# A\n\n" + "\n".join(sections))
+    (first,) = inbox.take("a.md")
+    sections[3] = sections[3].replace("subject", "topic", 1)
+    (inbox.root / "a.md").write_text("# A\n\n" + "\n".join(sections))
+    (second,) = inbox.take("a.md")
+    assert first.embedded >= 12
+    assert 1 <= second.embedded <= 3
+    assert second.chunks == first.chunks
+    assert inbox.document("a.md")["served_version"] == 2
+
+
+def test_source_code_is_cut_by_its_syntax_tree(inbox: Inbox) -> None:
+    body = "\n".join(f"        total += {number}" for number in range(40))
+    (inbox.root / "bill.py").write_text(
+        f"class Invoice:\n    def cancel(self):\n        total = 0\n{body}\n        return total\n"
+    )
+    inbox.take("bill.py")
+    row = inbox.connection.execute("SELECT symbol, language, kind FROM docwell.chunk WHERE text LIKE '%def cancel%'").fetchone()
+    assert row is not None
+    assert (row[1], row[2]) == ("python", "code")
+    assert "Invoice" in row[0]
+
+
+def test_a_file_that_goes_takes_its_passages_along_and_keeps_its_identity(inbox: Inbox) -> None:
+    (inbox.root / "a.md").write_text("# A\n\nText.\n")
+    inbox.take("a.md")
+    before = inbox.document("a.md")["document_id"]
+    (inbox.root / "a.md").unlink()
+    request_delete(inbox.connection, [before])
+    assert [report.result for report in inbox.work()] == ["deleted"]
+    assert inbox.document("a.md")["state"] == "deleted"
+    assert inbox.connection.execute("SELECT count(*) FROM docwell.chunk").fetchone() == (0,)
+    (inbox.root / "a.md").write_text("# A\n\nBack again.\n")
+    inbox.take("a.md")
+    after = inbox.document("a.md")
+    assert (after["document_id"], after["state"], after["searchable"]) == (before, "indexed", True)
+
+
+def test_a_file_that_came_back_before_the_delete_ran_is_not_deleted(inbox: Inbox) -> None:
+    (inbox.root / "a.md").write_text("# A\n\nText.\n")
+    inbox.take("a.md")
+    request_delete(inbox.connection, [inbox.document("a.md")["document_id"]])
+    assert [report.result for report in inbox.work()] == ["unchanged"]
+    assert inbox.document("a.md")["searchable"] is True
+
+
+def test_a_moved_file_keeps_its_identity_and_embeds_nothing(inbox: Inbox) -> None:
+    (inbox.root / "a.md").write_text("# A\n\nText.\n")
+    inbox.take("a.md")
+    before = inbox.document("a.md")["document_id"]
+    (inbox.root / "a.md").rename(inbox.root / "b.md")
+    assert move_document(inbox.connection, before, Observed(name="b.md")) is True
+    (report,) = inbox.take("b.md")
+    assert (report.result, report.embedded) == ("unchanged", 0)
+    assert inbox.document("b.md")["document_id"] == before
+
+
+def test_what_nothing_reads_yet_is_skipped_with_its_reason(inbox: Inbox) -> None:
+    (inbox.root / "table.xlsx").write_bytes(b"PK\x03\x04 not really")
+    (inbox.root / "empty.md").write_text("\n \n")
+    assert {report.result for report in inbox.take("table.xlsx", "empty.md")} == {"skipped"}
+    assert inbox.document("table.xlsx")["reason_code"] == "unsupported_format"
+    assert inbox.document("empty.md")["state"] == "skipped"
+    assert inbox.document("empty.md")["searchable"] is False
+
+
+def test_a_damaged_new_version_leaves_the_old_one_served(inbox: Inbox) -> None:
+    good = _pdf("The contract ends in May.")
+    (inbox.root / "a.pdf").write_bytes(good)
+    (report,) = inbox.take("a.pdf")
+    assert report.result == "indexed"
+    (inbox.root / "a.pdf").write_bytes(b"%PDF-1.7\nbroken")
+    with pytest.raises(PermanentError):
+        inbox.take("a.pdf")
+    document = inbox.document("a.pdf")
+    assert (document["searchable"], document["served_version"], document["latest_version"]) == (True, 1, 2)
+
+
+def test_a_pdf_passage_knows_its_page(inbox: Inbox) -> None:
+    (inbox.root / "a.pdf").write_bytes(_pdf("The contract ends in May."))
+    inbox.take("a.pdf")
+    assert inbox.connection.execute("SELECT page_start, page_end FROM docwell.version_chunk").fetchall() == [(1, 1)]
+
+
+def test_a_pdf_without_text_needs_ocr_and_is_never_indexed(inbox: Inbox) -> None:
+    (inbox.root / "scan.pdf").write_bytes(_pdf(""))
+    (report,) = inbox.take("scan.pdf")
+    assert report.result == "needs_ocr"
+    document = inbox.document("scan.pdf")
+    assert (document["state"], document["searchable"], document["chunk_count"]) == ("needs_ocr", False, 0)
+
+
+def _pdf(text: str) -> bytes:
+    """A PDF of one page with one line of text in a standard font."""
+    stream = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET".encode()
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>",
+        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(stream), stream),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    out, offsets = bytearray(b"%PDF-1.4\n"), []
+    for number, body in enumerate(objects, start=1):
+        offsets.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    start = len(out)
+    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    out += b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    out += b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, start)
+    return bytes(out)
