@@ -6,14 +6,21 @@ import typer
 
 from infra.cli import output
 from infra.cli.context import settings
+from shared.config import load_settings
+from shared.errors import ServiceUnavailable
 
 
 def doctor(as_json: output.JsonOption = False) -> None:
     """Check versions, extensions, roles, the embedding model, the broker, the disk and the index; exit 1 when one fails."""
     from infra.doctor import examine
 
+    try:
+        found = settings()
+    except ServiceUnavailable:
+        # Nothing runs: the rest can be looked at all the same, and the database's finding says how to start it.
+        found, _ = load_settings()
     findings = []
-    for finding in examine(settings()):
+    for finding in examine(found):
         findings.append(finding)
         if not as_json:
             print(f"{finding.status:<8}{finding.check}: {output.plain(finding.finding)}")

@@ -1,0 +1,1 @@
+"""The ingest API: documents in over HTTP, and the state of everything out."""

@@ -1,0 +1,30 @@
+"""The application: routes, guard and errors put together."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from ingest_worker.api import documents, health, jobs, problems, reference
+from ingest_worker.api.answers import Services
+from ingest_worker.api.guard import Guard
+from ingest_worker.jobs.wake import Wake
+from shared.config import Settings
+from shared.database import Pool
+
+_ABOUT = (
+    "Push documents in and see what becomes of them. Once a push is answered with 2xx it is stored for good. Every error is a"
+    " problem document (RFC 9457). With DOCWELL_API_TOKENS set, every route but /healthz and /readyz needs a bearer token."
+)
+
+
+def make_api(settings: Settings, pool: Pool, wake: Wake) -> FastAPI:
+    """The ingest API over this pool; `wake` is called after each commit that leaves a job to do, and must not block."""
+    app = FastAPI(title="Docwell", version="1", description=_ABOUT, docs_url=None, redoc_url=None)
+    app.state.services = Services(settings=settings, pool=pool, wake=wake)
+    app.include_router(documents.router)
+    app.include_router(jobs.router)
+    app.include_router(health.router)
+    reference.install(app)
+    problems.install(app)
+    app.add_middleware(Guard, tokens=[token.get_secret_value() for token in settings.api_tokens])
+    return app

@@ -1,0 +1,275 @@
+"""Documents that others push to us: bytes, facts and job are stored in one transaction before anything is answered."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, LiteralString
+
+from psycopg import Connection, errors
+from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
+
+from ingest_worker.catalogue import chunks as rows
+from ingest_worker.catalogue.asking import BadQuestion, Conflict
+from ingest_worker.catalogue.exclusion import request_deletion
+from ingest_worker.catalogue.listing import unknown_document
+from ingest_worker.catalogue.sources import PUSH, Source, ensure_audience, ensure_namespace, ensure_source, get_source
+from ingest_worker.jobs import table as jobs
+from shared.text import normalise_path
+
+LONGEST_PATH_BYTES = 1024
+"""UTF-8; PostgreSQL's index on the path takes some 2,700 bytes."""
+
+_ATTEMPTS = 3
+"""A push and a publisher may meet on the same rows; the loser begins again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the sender says of a document. `given` names the facts that it spoke of at all: the others stay as they are."""
+
+    given: frozenset[str] = frozenset()
+    title: str | None = None
+    url: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    readers: tuple[str, ...] | None = None
+    source_modified: datetime | None = None
+    media_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """A document as it was pushed: `content` is zlib, `sha256` and `size` are those of the bytes in it."""
+
+    namespace: str
+    path: str
+    content: bytes
+    sha256: bytes
+    size: int
+    facts: Facts = Facts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What a push came to. `changed` is False when bytes and facts are as before; then `job_id` is that of the newest job."""
+
+    document_id: uuid.UUID
+    job_id: uuid.UUID | None
+    changed: bool
+
+
+def checked_path(path: str) -> str:
+    """A pushed document's path in its one spelling: NFC, `/` between its parts.
+
+    Raises:
+        BadQuestion: empty, absolute, with an empty, `.` or `..` part, with control characters, not UTF-8, or too long.
+    """
+    spelled = normalise_path(path)
+    wrong = None
+    if not spelled:
+        wrong = "it is empty"
+    elif spelled.startswith("/"):
+        wrong = "it begins with `/`; paths are relative"
+    elif any(part in {"", ".", ".."} for part in spelled.split("/")):
+        wrong = "it has an empty part, `.` or `..`"
+    elif any(ord(character) < 32 or 127 <= ord(character) < 160 for character in spelled):
+        wrong = "it has control characters"
+    elif "\ufffd" in spelled or any("\ud800" <= character <= "\udfff" for character in spelled):
+        wrong = "it is not UTF-8"
+    elif len(spelled.encode()) > LONGEST_PATH_BYTES:
+        wrong = f"it is longer than {LONGEST_PATH_BYTES} bytes"
+    if wrong is not None:
+        raise BadQuestion(f"The path {path[:200]!r} cannot name a document: {wrong}.", code="bad_path")
+    return spelled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """A document as it was before the push."""
+
+    document_id: uuid.UUID
+    state: str
+    url: str | None
+    tags: list[str]
+    metadata: dict[str, Any]
+    readers: list[str] | None
+    audience_id: int
+    parsed_title: str | None
+    served: bool
+    pushed_sha256: bytes | None
+    pushed_title: str | None
+    pushed_media_type: str | None
+    pushed_modified: datetime | None
+
+
+_FIND: LiteralString = "SELECT document_id FROM docwell.document WHERE source_id = %s AND namespace_id = %s AND path = %s"
+# Jobs before documents: the order in which every publisher holds them.
+_HOLD_JOB: LiteralString = """
+    SELECT job_id FROM docwell.job WHERE document_id = %s AND state IN ('queued', 'running', 'retrying') FOR UPDATE
+"""
+_HOLD: LiteralString = """
+    SELECT d.document_id, d.state, d.url, d.tags, d.metadata, d.readers, d.audience_id, d.searchable AS served,
+           (SELECT v.title FROM docwell.version v WHERE v.version_id = d.served_version_id) AS parsed_title,
+           pushed.sha256 AS pushed_sha256, pushed.title AS pushed_title, pushed.media_type AS pushed_media_type,
+           pushed.source_modified AS pushed_modified
+    FROM docwell.document d LEFT JOIN docwell.pushed_content pushed USING (document_id)
+    WHERE d.document_id = %s
+    FOR UPDATE OF d
+"""
+_NEWEST_JOB: LiteralString = "SELECT job_id FROM docwell.job WHERE document_id = %s ORDER BY created_at DESC LIMIT 1"
+# A title that comes with new bytes waits for them; while nothing is served there is nothing that it could be wrong for.
+_UPSERT: LiteralString = """
+    INSERT INTO docwell.document AS d
+        (source_id, namespace_id, audience_id, path, title, url, tags, metadata, readers, source_modified)
+    VALUES (%(source)s, %(namespace)s, %(audience)s, %(path)s, %(title)s, %(url)s, %(tags)s, %(metadata)s, %(readers)s,
+            %(modified)s)
+    ON CONFLICT (source_id, namespace_id, path) DO UPDATE SET
+        state = CASE WHEN d.state = 'indexing' THEN d.state ELSE 'queued' END,
+        audience_id = CASE WHEN d.state = 'deleted' THEN excluded.audience_id ELSE d.audience_id END,
+        title = CASE WHEN %(keep_title)s THEN d.title ELSE excluded.title END,
+        url = excluded.url, tags = excluded.tags, metadata = excluded.metadata, readers = excluded.readers, changed_at = now()
+    RETURNING document_id
+"""
+_KEEP: LiteralString = """
+    INSERT INTO docwell.pushed_content AS pushed (document_id, sha256, content, size, title, media_type, source_modified)
+    VALUES (%(document)s, %(sha256)s, %(content)s, %(size)s, %(title)s, %(media_type)s, %(modified)s)
+    ON CONFLICT (document_id) DO UPDATE SET
+        sha256 = excluded.sha256, content = excluded.content, size = excluded.size, title = excluded.title,
+        media_type = excluded.media_type, source_modified = excluded.source_modified, received_at = now()
+"""
+_SETTLED = frozenset({"indexed", "partial", "needs_ocr", "skipped"})
+
+
+def accept(connection: Connection[Any], pushed: Pushed, *, max_attempts: int = 5) -> Accepted:
+    """Store a pushed document and its job in one transaction. The caller wakes a worker when something changed.
+
+    Tags, metadata, URL and, while the bytes are the same, the title apply at once; readers with the job, which moves the
+    document's passages to those who may see them.
+
+    Raises:
+        Conflict: the document is excluded.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            with connection.transaction():
+                return _accept(connection, pushed, max_attempts)
+        except (errors.DeadlockDetected, errors.SerializationFailure):
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _accept(connection: Connection[Any], pushed: Pushed, max_attempts: int) -> Accepted:
+    source = push_source(connection)
+    namespace_id = ensure_namespace(connection, pushed.namespace)
+    known, job_id = _hold(connection, source.source_id, namespace_id, pushed.path)
+    if known is not None and known.state == "excluded":
+        raise Conflict(
+            f"{pushed.path} is excluded from the index. Take it back with `docwell documents include {known.document_id}`.",
+            code="excluded",
+        )
+    same_bytes = known is not None and known.pushed_sha256 is not None and bytes(known.pushed_sha256) == pushed.sha256
+    facts = _merged(pushed.facts, known, same_bytes=same_bytes, source=source)
+    if known is not None and same_bytes and _are_as_before(facts, known) and (job_id is not None or known.state in _SETTLED):
+        newest = connection.execute(_NEWEST_JOB, (known.document_id,)).fetchone()
+        return Accepted(document_id=known.document_id, job_id=newest[0] if newest else None, changed=False)
+    shown = facts.title if facts.title is not None or known is None else known.parsed_title
+    readers = None if facts.readers is None else list(facts.readers)
+    restricted = source.readers is not None
+    values = {
+        "source": source.source_id,
+        "namespace": namespace_id,
+        "audience": ensure_audience(
+            connection, namespace_id, source.readers if readers is None else readers, restricted=restricted
+        ),
+        "path": pushed.path,
+        "title": shown,
+        "keep_title": known is not None and known.served and not same_bytes,
+        "url": facts.url,
+        "tags": list(facts.tags),
+        "metadata": Jsonb(dict(facts.metadata)),
+        "readers": readers,
+        "modified": facts.source_modified,
+    }
+    row = connection.execute(_UPSERT, values).fetchone()
+    if row is None:
+        raise RuntimeError("INSERT … RETURNING gave no row")
+    document_id: uuid.UUID = row[0]
+    kept = {
+        "document": document_id,
+        "sha256": pushed.sha256,
+        "content": pushed.content,
+        "size": pushed.size,
+        "title": facts.title,
+        "media_type": facts.media_type,
+        "modified": facts.source_modified,
+    }
+    connection.execute(_KEEP, kept)
+    job = jobs.enqueue(connection, [document_id], max_attempts=max_attempts)[document_id]
+    if known is not None and known.served:
+        rows.raise_version(connection, known.audience_id, rows.Weight())
+    return Accepted(document_id=document_id, job_id=job, changed=True)
+
+
+def _hold(connection: Connection[Any], source_id: int, namespace_id: int, path: str) -> tuple[_Known | None, uuid.UUID | None]:
+    found = connection.execute(_FIND, (source_id, namespace_id, path)).fetchone()
+    if found is None:
+        return None, None
+    job = connection.execute(_HOLD_JOB, found).fetchone()
+    with connection.cursor(row_factory=class_row(_Known)) as cursor:
+        return cursor.execute(_HOLD, found).fetchone(), job[0] if job else None
+
+
+def _merged(facts: Facts, known: _Known | None, *, same_bytes: bool, source: Source) -> Facts:
+    """The facts in force after the push. What the sender did not speak of stays, but for the time of other bytes."""
+
+    def pick(name: str, before: Any, otherwise: Any) -> Any:
+        return getattr(facts, name) if name in facts.given else before if known is not None else otherwise
+
+    fresh = known is None or known.state == "deleted"
+    tags = pick("tags", () if known is None or fresh else tuple(known.tags), ())
+    return Facts(
+        title=pick("title", None if known is None or fresh else known.pushed_title, None),
+        url=pick("url", None if known is None or fresh else known.url, None),
+        tags=tuple(sorted({*source.tags, *tags})),
+        metadata=pick("metadata", {} if known is None or fresh else known.metadata, {}),
+        # Never wider by silence: the readers of a document stay even when it was deleted in between.
+        readers=pick("readers", None if known is None or known.readers is None else tuple(known.readers), None),
+        source_modified=pick("source_modified", known.pushed_modified if known is not None and same_bytes else None, None),
+        media_type=pick("media_type", None if known is None else known.pushed_media_type, None),
+    )
+
+
+def _are_as_before(facts: Facts, known: _Known) -> bool:
+    readers = None if known.readers is None else tuple(known.readers)
+    before = (known.pushed_title, known.url, tuple(known.tags), known.metadata, readers, known.pushed_modified)
+    now = (facts.title, facts.url, facts.tags, dict(facts.metadata), facts.readers, facts.source_modified)
+    return before == now and known.pushed_media_type == facts.media_type
+
+
+def withdraw_pushed(
+    connection: Connection[Any], namespace: str, path: str, *, max_attempts: int = 5
+) -> tuple[uuid.UUID, uuid.UUID]:
+    """Queue the deletion of a pushed document: `(document_id, job_id)`. The caller wakes a worker.
+
+    Raises:
+        Unknown: nothing is there, or it is deleted already.
+        Conflict: it is excluded.
+    """
+    row = connection.execute(
+        "SELECT d.document_id FROM docwell.document d JOIN docwell.source s USING (source_id)"
+        " JOIN docwell.namespace n ON n.namespace_id = d.namespace_id WHERE s.name = %s AND n.name = %s AND d.path = %s",
+        (PUSH, namespace, path),
+    ).fetchone()
+    if row is None:
+        raise unknown_document(f"{PUSH}:{namespace}:{path}", " Nothing was pushed there.")
+    return row[0], request_deletion(connection, row[0], max_attempts=max_attempts)
+
+
+def push_source(connection: Connection[Any]) -> Source:
+    """The source that every pushed document belongs to, made at the first push."""
+    return get_source(connection, PUSH) or ensure_source(connection, PUSH, kind=PUSH)
