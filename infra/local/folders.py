@@ -82,6 +82,15 @@ def socket_folder(home: Path) -> Path:
     run = home / "run"
     if len(os.fsencode(run / _LONGEST_SOCKET)) <= SOCKET_PATH_BYTES - 4:
         return private_folder(run)
+    return outside_socket_folder(home)
+
+
+def outside_socket_folder(home: Path) -> Path:
+    """The private folder below /tmp, for a home that is too deep, or that PostgreSQL's account cannot enter.
+
+    Raises:
+        ConfigurationError: the folder belongs to somebody else.
+    """
     return private_folder(Path("/tmp") / f"docwell-{os.geteuid()}-{home_key(home)}")  # noqa: S108 (owner and mode are checked)
 
 
@@ -96,7 +105,7 @@ def storage_problem(error: OSError, path: Path) -> PermanentError:
         errno.ENOTDIR: "a file is in the way: remove it, or set DOCWELL_HOME to another folder",
         errno.EEXIST: "a file is in the way: remove it, or set DOCWELL_HOME to another folder",
     }.get(error.errno or 0, error.strerror or str(error))
-    return ConfigurationError(f"Docwell cannot use {error.filename or path}: {what}.", code="storage")
+    return ConfigurationError(f"Docwell cannot use {path}: {what}.", code="storage")
 
 
 @contextlib.contextmanager

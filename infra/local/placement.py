@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -89,6 +90,8 @@ def place(home: Path) -> Placement:
                 f" (`chmod o+x` on the folders above), or start Docwell as the user that started it before.",
                 code="data_unreachable",
             )
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # the trial left it empty
         folder = private_folder(SYSTEM_FOLDER, mode=0o755) / home_key(home)
         private_folder(folder, uid=account.uid, mode=0o700)
         _write_pointer(pointer, folder)

@@ -15,7 +15,8 @@ from urllib.parse import quote
 from psycopg.pq import PGconn, Ping
 
 from infra.local import provision
-from infra.local.folders import exclusive, prepare_home, private_folder, socket_folder, storage_problem
+from infra.local.accounts import can
+from infra.local.folders import exclusive, outside_socket_folder, prepare_home, private_folder, socket_folder, storage_problem
 from infra.local.logs import last_lines, open_log
 from infra.local.placement import MAJOR_VERSION, Placement, place
 from infra.local.processes import command_line, is_alive, spawn, working_in
@@ -127,8 +128,7 @@ class EmbeddedPostgres:
                 code="already_running",
             )
         self._placement = place(self.home)
-        self._sockets = socket_folder(self.home)
-        private_folder(self.socket_folder, uid=self._placement.uid, mode=0o700)
+        self._sockets = self._reachable_sockets(self._placement)
         self._make_data()
         self.recover()
 
@@ -147,6 +147,15 @@ class EmbeddedPostgres:
         """Whether the server takes connections."""
         return PGconn.ping(self.superuser_conninfo.encode()) == Ping.OK
 
+    def explain(self, output: str) -> str | None:
+        """What PostgreSQL's last words mean for a person, when it is something known."""
+        folder = self.placement.folder
+        if "No space left on device" in output or "Disk quota exceeded" in output:
+            return f"The disk that holds {folder} is full: free some space."
+        if "Read-only file system" in output:
+            return f"{folder} is on a read-only file system: set DOCWELL_HOME to a folder that can be written to."
+        return None
+
     @property
     def argv(self) -> list[str]:
         """The server's command."""
@@ -162,6 +171,15 @@ class EmbeddedPostgres:
         return {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "LD_LIBRARY_PATH": os.fspath(self.placement.programs / "lib")}
 
     # --- steps
+
+    def _reachable_sockets(self, placement: Placement) -> Path:
+        for base in (socket_folder(self.home), outside_socket_folder(self.home)):
+            folder = private_folder(base / "pg", uid=placement.uid, mode=0o700)
+            if placement.account is None or can(placement.account, "x", folder):
+                return base
+        raise ConfigurationError(
+            f"{placement.account} cannot enter {folder}, where PostgreSQL's socket has to be.", code="socket"
+        )
 
     def _make_data(self) -> None:
         data = self.placement.data
@@ -215,7 +233,8 @@ class EmbeddedPostgres:
         )
         if made.returncode != 0:
             shutil.rmtree(partial, ignore_errors=True)
-            raise ConfigurationError(_explain(made.stderr, partial), code="initdb")
+            why = self.explain(made.stderr) or f"PostgreSQL said: {' '.join(made.stderr.split())}"
+            raise ConfigurationError(f"The database could not be made. {why}", code="initdb")
         partial.rename(self.placement.data)
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
@@ -223,11 +242,10 @@ class EmbeddedPostgres:
         while not self.is_ready():
             ended = process.poll() is not None
             if ended or time.monotonic() > deadline:
-                lines = last_lines(self.home, "postgres", 5)
                 what = "stopped at once" if ended else f"did not become ready in {START_SECONDS:.0f} s"
-                raise ServiceUnavailable(
-                    f"The embedded PostgreSQL {what}. {_explain(lines, self.placement.data)}", code="postgres_start"
-                )
+                lines = last_lines(self.home, "postgres", 5)
+                why = self.explain(last_lines(self.home, "postgres", 40)) or f"PostgreSQL said: {' '.join(lines.split())}"
+                raise ServiceUnavailable(f"The embedded PostgreSQL {what}. {why}", code="postgres_start")
             time.sleep(_POLL_SECONDS)
 
 
@@ -267,15 +285,6 @@ def _strays(data: Path) -> list[int]:
 def _is_postgres(pid: int) -> bool:
     arguments = command_line(pid)
     return bool(arguments) and "postgres" in arguments[0]
-
-
-def _explain(output: str, path: Path) -> str:
-    """What PostgreSQL's own words mean for a person."""
-    if "No space left on device" in output or "Disk quota exceeded" in output:
-        return f"The disk that holds {path} is full: free some space."
-    if "Read-only file system" in output:
-        return f"{path} is on a read-only file system: set DOCWELL_HOME to a folder that can be written to."
-    return f"PostgreSQL said: {' '.join(output.split()) or 'nothing'}"
 
 
 def _quoted_list(folder: Path) -> str:

@@ -43,7 +43,7 @@ class Service:
     """A program to keep running. Times are in seconds.
 
     `ready` answers at once whether it can be used; without it a service counts as ready when it was started. `before`
-    runs ahead of every start, the first and those after a crash.
+    runs ahead of every start, the first and those after a crash. `explain` says in a sentence what the end of the log means.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Service:
     environment: Mapping[str, str]
     ready: Callable[[], bool] | None = None
     before: Callable[[], None] | None = None
+    explain: Callable[[str], str | None] | None = None
     account: Account | None = None
     folder: Path = Path("/")
     stop_signal: int = signal.SIGTERM
@@ -156,9 +157,10 @@ class Supervisor:
 
     def _failed(self, running: _Running, what: str) -> ServiceUnavailable:
         name = running.service.name
-        return ServiceUnavailable(
-            f"{name} {what}. The end of {log_path(self.home, name)}:\n{last_lines(self.home, name, 15)}", code="start_failed"
-        )
+        explain = running.service.explain
+        why = explain(last_lines(self.home, name, 40)) if explain is not None else None
+        end = f"The end of {log_path(self.home, name)}:\n{last_lines(self.home, name, 15)}"
+        return ServiceUnavailable(f"{name} {what}. {why + ' ' if why else ''}{end}", code="start_failed")
 
     # --- running
 

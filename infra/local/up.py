@@ -161,6 +161,7 @@ def postgres_service(postgres: EmbeddedPostgres) -> Service:
         environment=postgres.environment,
         ready=postgres.is_ready,
         before=postgres.recover,
+        explain=postgres.explain,
         account=postgres.placement.account,
         stop_signal=signal.SIGINT,  # a fast shutdown: sessions end, a checkpoint is written
         stop_seconds=STOP_SECONDS,
