@@ -70,6 +70,7 @@ CREATE TABLE docwell.document (
 );
 CREATE INDEX document_audience ON docwell.document (audience_id, state);
 CREATE INDEX document_content ON docwell.document (source_id, sha256);
+CREATE INDEX document_served ON docwell.document (served_version_id) WHERE served_version_id IS NOT NULL;
 CREATE INDEX document_path ON docwell.document (path text_pattern_ops);
 
 CREATE TABLE docwell.version (
@@ -213,33 +214,33 @@ AS $$
                 ELSE a.readers && p.names::text[] END)
 $$;
 
--- Chunks that hold any term of `wanted`, and chunks that hold all of `together`, at most `cap` of each. GIN operators are
--- not leakproof, so under row-level security the reader's own plan could not use the index; this function looks with the
--- owner's eyes and keeps to the audiences that it is given, cut down to those that the principal may see.
-CREATE FUNCTION docwell.keyword_candidates(wanted integer[], together integer[], within integer[], cap integer)
-RETURNS TABLE (audience_id integer, chunk_id uuid)
-LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, docwell, public
+-- Chunks that hold any term of `wanted` or all of `together`, at most `cap`, with their length and the inner products of
+-- their counts with up to eight vectors. GIN operators are not leakproof, so under row-level security the reader's own plan
+-- could not use the index; this function looks with the owner's eyes and keeps to the audiences that it is given, cut down
+-- to those that the principal may see. Sequential scans are off, since the planner does not know how slow `&&` is row by row.
+CREATE FUNCTION docwell.keyword_candidates(
+    wanted integer[], together integer[], within integer[], cap integer, vectors sparsevec[]
+)
+RETURNS TABLE (audience_id integer, chunk_id uuid, length integer, product_0 float8, product_1 float8, product_2 float8,
+               product_3 float8, product_4 float8, product_5 float8, product_6 float8, product_7 float8)
+LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, docwell, public SET enable_seqscan = off
 AS $$
-    (SELECT t.audience_id, t.chunk_id
-     FROM docwell.chunk_terms t
-     WHERE t.terms && wanted
-       AND t.audience_id = ANY (within)
-       AND t.audience_id = ANY ((SELECT docwell.visible_audiences())::integer[])
-     LIMIT cap)
-    UNION
-    (SELECT t.audience_id, t.chunk_id
-     FROM docwell.chunk_terms t
-     WHERE cardinality(together) > 0
-       AND t.terms @> together
-       AND t.audience_id = ANY (within)
-       AND t.audience_id = ANY ((SELECT docwell.visible_audiences())::integer[])
-     LIMIT cap)
+    SELECT t.audience_id, t.chunk_id, t.length,
+           -(t.frequencies <#> vectors[1]), -(t.frequencies <#> vectors[2]),
+           -(t.frequencies <#> vectors[3]), -(t.frequencies <#> vectors[4]),
+           -(t.frequencies <#> vectors[5]), -(t.frequencies <#> vectors[6]),
+           -(t.frequencies <#> vectors[7]), -(t.frequencies <#> vectors[8])
+    FROM docwell.chunk_terms t
+    WHERE (t.terms && wanted OR t.terms @> together)
+      AND t.audience_id = ANY (within)
+      AND t.audience_id = ANY ((SELECT docwell.visible_audiences())::integer[])
+    LIMIT cap
 $$;
 
 -- In how many visible chunks each term stands, counted up to `cap`.
 CREATE FUNCTION docwell.document_frequencies(wanted integer[], within integer[], cap integer)
 RETURNS TABLE (term integer, chunks bigint)
-LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, docwell, public
+LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, docwell, public SET enable_seqscan = off
 AS $$
     SELECT w.term, (
         SELECT count(*) FROM (
@@ -317,5 +318,5 @@ CREATE POLICY reader_sees ON docwell.source FOR SELECT TO docwell_reader
 GRANT USAGE ON SCHEMA docwell TO docwell_reader;
 GRANT SELECT ON docwell.namespace, docwell.source, docwell.embedding_space, docwell.migration TO docwell_reader;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA docwell FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION docwell.visible_audiences(), docwell.keyword_candidates(integer[], integer[], integer[], integer),
-    docwell.document_frequencies(integer[], integer[], integer) TO docwell_reader;
+GRANT EXECUTE ON FUNCTION docwell.visible_audiences(), docwell.document_frequencies(integer[], integer[], integer),
+    docwell.keyword_candidates(integer[], integer[], integer[], integer, sparsevec[]) TO docwell_reader;

@@ -1,0 +1,42 @@
+"""Resources: the sources, and each document with its text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ResourceError
+
+from query_server.access import Principal
+from query_server.service import SearchService
+from shared.errors import DocwellError
+
+DOCUMENT_TOKENS = 20_000
+"""Of a document read as a resource; read_document pages through the rest."""
+
+
+def add_resources(server: MCPServer, service: SearchService, principal: Callable[[], Principal]) -> None:
+    """Register `knowledge://sources` and `knowledge://documents/{id}`."""
+
+    @server.resource(
+        "knowledge://sources", title="Sources", description="Where the documents come from.", mime_type="application/json"
+    )
+    def sources() -> str:
+        try:
+            return json.dumps(service.sources(principal=principal()), ensure_ascii=False)
+        except DocwellError as error:
+            raise ResourceError(f"{error.code}: {error}") from None
+
+    @server.resource(
+        "knowledge://documents/{document_id}",
+        title="Document",
+        description="A document's facts and its text, cut at the length that read_document pages by.",
+        mime_type="application/json",
+    )
+    def document(document_id: str) -> str:
+        try:
+            answer = service.read(document_id, max_tokens=DOCUMENT_TOKENS, principal=principal())
+        except DocwellError as error:
+            raise ResourceError(f"{error.code}: {error}") from None
+        return json.dumps(answer, ensure_ascii=False)

@@ -1,0 +1,188 @@
+"""A document's text in order, whole or around a place."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, LiteralString, cast
+
+from psycopg import Connection
+from psycopg.rows import class_row
+
+from query_server.answers import Notice, Piece, ReadAnswer
+from query_server.cursor import Cursor, CursorExpired, decode_cursor, question_hash
+from query_server.retrieve.budget import cost, cut_text, take
+from query_server.retrieve.citation import cite
+from query_server.retrieve.listing import find_document
+from shared.documents import Span
+from shared.errors import PermanentError
+
+NEIGHBOURS = 1
+"""Chunks before and after the one that was asked for."""
+
+LONGEST_OVERLAP = 4_000
+SHORTEST_OVERLAP = 16
+"""Characters that end one chunk and begin the next before they are taken for an overlap; fewer may be chance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequest:
+    """A document and, if wanted, a place in it: pages or lines (1-based, inclusive), or a chunk with its neighbours."""
+
+    document_id: uuid.UUID
+    page_start: int | None = None
+    page_end: int | None = None
+    line_start: int | None = None
+    line_end: int | None = None
+    chunk_id: uuid.UUID | None = None
+    max_tokens: int = 8000
+    cursor: str = ""
+
+    @property
+    def question(self) -> str:
+        """What a cursor is bound to."""
+        return question_hash(self.document_id, self.page_start, self.page_end, self.line_start, self.line_end, self.chunk_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    ordinal: int
+    chunk_id: uuid.UUID
+    page_start: int | None
+    page_end: int | None
+    line_start: int | None
+    line_end: int | None
+    kind: str
+    text: str
+    section: str | None
+    symbol: str | None
+    language: str | None
+    tokens: int
+
+
+_CHUNKS: LiteralString = """
+    WITH asked AS (
+        SELECT place.ordinal FROM docwell.version_chunk place JOIN docwell.document d ON d.served_version_id = place.version_id
+        WHERE d.document_id = %(document)s AND place.chunk_id = %(chunk)s
+    )
+    SELECT place.ordinal, place.chunk_id, place.page_start, place.page_end, place.line_start, place.line_end,
+           c.kind, c.text, c.section, c.symbol, c.language, c.tokens
+    FROM docwell.document d
+    JOIN docwell.version_chunk place ON place.version_id = d.served_version_id
+    JOIN docwell.chunk c ON c.audience_id = place.audience_id AND c.chunk_id = place.chunk_id
+    WHERE d.document_id = %(document)s
+      AND (%(chunk)s::uuid IS NULL
+           OR EXISTS (SELECT 1 FROM asked WHERE abs(asked.ordinal - place.ordinal) <= %(neighbours)s))
+      AND (%(page_start)s::integer IS NULL OR coalesce(place.page_end, place.page_start) >= %(page_start)s)
+      AND (%(page_end)s::integer IS NULL OR place.page_start <= %(page_end)s)
+      AND (%(line_start)s::integer IS NULL OR coalesce(place.line_end, place.line_start) >= %(line_start)s)
+      AND (%(line_end)s::integer IS NULL OR place.line_start <= %(line_end)s)
+    ORDER BY place.ordinal
+"""
+_INDEX_VERSION: LiteralString = """
+    SELECT a.version FROM docwell.audience a JOIN docwell.document d USING (audience_id) WHERE d.document_id = %s
+"""
+
+
+def read_document(connection: Connection[Any], request: ReadRequest) -> ReadAnswer:
+    """The text of the served version, as far as it was asked for and fits.
+
+    Raises:
+        PermanentError: `not_found`, there is no such document in sight.
+        CursorExpired: another version is served since the cursor was made.
+    """
+    document = find_document(connection, request.document_id)
+    if document is None:
+        raise PermanentError(
+            f"There is no document {request.document_id}. Take document_id from search_documents or list_documents.",
+            code="not_found",
+        )
+    version = document.served_version or 0
+    cursor = decode_cursor(request.cursor, request.question)
+    if cursor is not None and cursor.index_version != version:
+        raise CursorExpired
+    rows = _chunks(connection, request)
+    start = cursor.offset if cursor is not None else 0
+    wanted = rows[start:]
+    taken = take(
+        [cost(row.tokens, document.path, row.section) for row in wanted], [row.tokens for row in wanted], request.max_tokens
+    )
+    shown = wanted[: taken.count]
+    reached = start + taken.count
+    index_version = connection.execute(_INDEX_VERSION, (request.document_id,)).fetchone()
+    return ReadAnswer(
+        document=document,
+        version=version,
+        pieces=tuple(_pieces(document.path, shown, rows[start - 1].text if start else "", taken.cut)),
+        tokens_used=taken.tokens,
+        dropped=taken.dropped,
+        next_cursor=(
+            Cursor(question=request.question, index_version=version, offset=reached).encode() if reached < len(rows) else None
+        ),
+        index_version=index_version[0] if index_version is not None else 0,
+        warnings=_warnings(taken.cut is not None),
+        message=None if rows else _nothing(document.state, document.reason, searchable=document.searchable),
+    )
+
+
+def _chunks(connection: Connection[Any], request: ReadRequest) -> list[_Row]:
+    values = {
+        "document": request.document_id,
+        "chunk": request.chunk_id,
+        "neighbours": NEIGHBOURS,
+        "page_start": request.page_start,
+        "page_end": request.page_end,
+        "line_start": request.line_start,
+        "line_end": request.line_end,
+    }
+    with connection.cursor(row_factory=class_row(_Row)) as cursor:
+        return cursor.execute(_CHUNKS, values, prepare=False).fetchall()
+
+
+def _pieces(path: str, rows: Sequence[_Row], before: str, cut: int | None) -> list[Piece]:
+    pieces = []
+    for row in rows:
+        text = cut_text(row.text, row.tokens, cut) if cut is not None else without_overlap(before, row.text)
+        before = row.text
+        if not text.strip():
+            continue
+        span = Span(page_start=row.page_start, page_end=row.page_end, line_start=row.line_start, line_end=row.line_end)
+        pieces.append(
+            Piece(
+                chunk_id=row.chunk_id,
+                text=text,
+                citation=cite(path, span, row.section),
+                kind=cast('Literal["text", "table", "code", "caption"]', row.kind),
+                section=row.section,
+                page_start=row.page_start,
+                page_end=row.page_end,
+                line_start=row.line_start,
+                line_end=row.line_end,
+                language=row.language,
+                symbol=row.symbol,
+            )
+        )
+    return pieces
+
+
+def without_overlap(before: str, text: str) -> str:
+    """The text without its longest front that already ended the text before it."""
+    longest = min(len(before), len(text), LONGEST_OVERLAP)
+    tail = before[-longest:] if longest else ""
+    for start in range(len(tail) - SHORTEST_OVERLAP + 1):
+        if tail[start] == text[0] and text.startswith(tail[start:]):
+            return text[len(tail) - start :].lstrip("\n")
+    return text
+
+
+def _warnings(cut: bool) -> tuple[Notice, ...]:
+    if not cut:
+        return ()
+    return (Notice(code="text_cut", message="The passage is longer than max_tokens and was cut. Ask with a larger max_tokens."),)
+
+
+def _nothing(state: str, reason: str | None, *, searchable: bool) -> str:
+    if searchable:
+        return "The document has no text in that range."
+    return f"The document has no text that can be read now: it is {state}." + (f" {reason}" if reason else "")

@@ -1,0 +1,125 @@
+"""The MCP server, and its two ways to be reached."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from collections.abc import Callable
+
+import anyio
+from mcp.server import MCPServer
+from mcp.types import Tool as ToolDescription
+
+from query_server.access import LOCAL, Principal
+from query_server.resources import add_resources
+from query_server.service import SearchService, make_service
+from query_server.tools import Observe, make_tools
+from shared.config import Settings
+from shared.errors import DocwellError
+
+INSTRUCTIONS = (
+    "Docwell holds the user's own documents. Search them before you answer what they may cover, cite the passages that you use"
+    " as they are given (`[file, page 3]`), and say so when nothing is found."
+)
+
+NAMESPACES_WITHIN_SECONDS = 1.0
+"""How long a list of tools waits for the database to name the namespaces; without it they are simply not named."""
+
+MOST_NAMED = 20
+
+log = logging.getLogger(__name__)
+
+
+def _no_principal() -> Principal:
+    return LOCAL
+
+
+class DocwellServer(MCPServer[None]):
+    """The server over a service. Its search tool names the namespaces that the caller may see."""
+
+    def __init__(
+        self, service: SearchService, *, principal: Callable[[], Principal] = _no_principal, observe: Observe | None = None
+    ) -> None:
+        tools = make_tools(service, principal, observe) if observe is not None else make_tools(service, principal)
+        super().__init__(
+            "docwell",
+            title="Docwell",
+            description="Cited passages from your documents, read only.",
+            instructions=INSTRUCTIONS,
+            version=importlib.metadata.version("docwell"),
+            tools=list(tools),
+            log_level="WARNING",
+        )
+        self._service = service
+        self._principal = principal
+        add_resources(self, service, principal)
+
+    async def list_tools(self) -> list[ToolDescription]:
+        """The tools; with the namespaces in sight when the database answers at once."""
+        tools = await super().list_tools()
+        sentence = ""
+        with anyio.move_on_after(NAMESPACES_WITHIN_SECONDS):
+            sentence = await anyio.to_thread.run_sync(self._namespaces, abandon_on_cancel=True)
+        if not sentence:
+            return tools
+        return [
+            tool.model_copy(update={"description": f"{tool.description} {sentence}"}) if tool.name == "search_documents" else tool
+            for tool in tools
+        ]
+
+    def _namespaces(self) -> str:
+        try:
+            found = self._service.namespaces(principal=self._principal())
+        except DocwellError as error:
+            log.warning("The namespaces cannot be named: %s", error)
+            return ""
+        named = [f"{name} ({description})" if description else name for name, description in found[:MOST_NAMED]]
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        return f"Namespaces: {', '.join(named)}{more}." if named else ""
+
+
+def run_stdio(settings: Callable[[], Settings]) -> None:
+    """Serve one client over stdin and stdout until it leaves.
+
+    `initialize` is answered before the settings are looked up, a model is loaded or a database is asked. The SDK keeps the
+    real stdout for itself, so that a stray print cannot break a frame.
+    """
+    # A client that closed our stderr must not end us through a log line.
+    logging.raiseExceptions = False
+    service = make_service(settings, patient=False)
+    server = DocwellServer(service)
+
+    async def serve() -> None:
+        service.warm()
+        await server.run_stdio_async()
+
+    try:
+        anyio.run(serve)
+    finally:
+        service.close()
+
+
+def run_http(settings: Settings) -> None:
+    """Serve over HTTP until a signal ends it.
+
+    Raises:
+        ConfigurationError: the address is open to others and no token is set.
+    """
+    import uvicorn
+
+    from query_server.http import make_app, require_tokens
+
+    require_tokens(settings)
+    service = make_service(lambda: settings, patient=False)
+    service.warm()
+    try:
+        uvicorn.run(
+            make_app(service, settings),
+            host=settings.mcp_host,
+            port=settings.mcp_port,
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=5,
+        )
+    finally:
+        service.close()

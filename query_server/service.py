@@ -1,0 +1,273 @@
+"""One facade for all that can be asked: the MCP tools and `docwell search` run the same code."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from query_server.access import LOCAL, Principal
+from query_server.answers import as_json
+from query_server.retrieve.encode import Encoded, Encoder
+from query_server.retrieve.filters import make_filters, parse_time
+from query_server.retrieve.keyword import FrequencyCache
+from query_server.retrieve.listing import (
+    ListRequest,
+    find_document,
+    index_status,
+    list_documents,
+    list_namespaces,
+    list_sources,
+)
+from query_server.retrieve.read import ReadRequest, read_document
+from query_server.retrieve.search import Mode, SearchRequest, search
+from query_server.snapshot import Snapshots
+from shared.config import Settings
+from shared.database import Pool, open_pool
+from shared.documents import DocumentState
+from shared.embedding.protocol import Embedder
+from shared.errors import ConfigurationError, PermanentError
+
+LONGEST_QUERY = 10_000
+"""Characters of a query or a hypothetical answer."""
+
+POOL_SIZE = 8
+STATEMENT_TIMEOUT_MS = 30_000
+
+
+def utc_now() -> datetime:
+    """The time, in UTC."""
+    return datetime.now(UTC)
+
+
+class SearchService:
+    """Answers in JSON's types, the shapes of `query_server.answers`. Safe for threads.
+
+    Every method may raise the errors of `shared.errors`: PermanentError when asking again cannot help, TransientError when
+    it can.
+    """
+
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        encoder: Encoder,
+        *,
+        rescan_seconds: Callable[[], float],
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._snapshots = snapshots
+        self._encoder = encoder
+        self._rescan_seconds = rescan_seconds
+        self._clock = clock
+        self._frequencies = FrequencyCache()
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 5,
+        namespace: str = "",
+        path: str = "",
+        source: str = "",
+        tags: Sequence[str] = (),
+        modified_after: str = "",
+        modified_before: str = "",
+        mode: Mode = "hybrid",
+        hypothetical_answer: str = "",
+        max_tokens: int = 4000,
+        cursor: str = "",
+        explain: bool = False,
+        principal: Principal = LOCAL,
+    ) -> dict[str, Any]:
+        """Find passages; `explain` adds where each rank comes from."""
+        filters = make_filters(
+            namespace=namespace,
+            path=path,
+            source=source,
+            tags=tags,
+            modified_after=modified_after,
+            modified_before=modified_before,
+        )
+        request = SearchRequest(
+            query=_checked(query, "query"),
+            filters=filters,
+            limit=limit,
+            mode=mode,
+            hypothetical_answer=_checked(hypothetical_answer, "hypothetical_answer", required=False),
+            max_tokens=max_tokens,
+            cursor=cursor,
+            explain=explain,
+        )
+        # Before the snapshot: a model takes its time, and a transaction held open keeps dead rows alive.
+        encoded = Encoded() if mode == "keyword" else self._encoder.encode(request.query, request.hypothetical_answer)
+        with self._snapshots.open(principal) as connection:
+            answer = search(
+                connection,
+                request,
+                encoded,
+                principal=principal,
+                cache=self._frequencies,
+                now=self._clock(),
+                rescan_seconds=self._rescan_seconds(),
+            )
+        return dict(as_json(answer))
+
+    def read(
+        self,
+        document_id: str,
+        *,
+        page_start: int = 0,
+        page_end: int = 0,
+        line_start: int = 0,
+        line_end: int = 0,
+        chunk_id: str = "",
+        max_tokens: int = 8000,
+        cursor: str = "",
+        principal: Principal = LOCAL,
+    ) -> dict[str, Any]:
+        """Read a document's text in order; numbers of 0 and empty texts are not set."""
+        request = ReadRequest(
+            document_id=_uuid(document_id, "document_id"),
+            page_start=page_start or None,
+            page_end=page_end or None,
+            line_start=line_start or None,
+            line_end=line_end or None,
+            chunk_id=_uuid(chunk_id, "chunk_id") if chunk_id else None,
+            max_tokens=max_tokens,
+            cursor=cursor,
+        )
+        with self._snapshots.open(principal) as connection:
+            return dict(as_json(read_document(connection, request)))
+
+    def list(
+        self,
+        *,
+        namespace: str = "",
+        path: str = "",
+        source: str = "",
+        tags: Sequence[str] = (),
+        state: str = "",
+        changed_since: str = "",
+        limit: int = 50,
+        cursor: str = "",
+        principal: Principal = LOCAL,
+    ) -> dict[str, Any]:
+        """List documents; deleted ones only when that state is asked for."""
+        if state and state not in set(DocumentState):
+            raise PermanentError(f"There is no state {state!r}. The states are {', '.join(DocumentState)}.", code="bad_argument")
+        request = ListRequest(
+            filters=make_filters(namespace=namespace, path=path, source=source, tags=tags),
+            state=state,
+            changed_since=parse_time(changed_since, "changed_since"),
+            limit=limit,
+            cursor=cursor,
+        )
+        with self._snapshots.open(principal) as connection:
+            answer = list_documents(connection, request, now=self._clock(), rescan_seconds=self._rescan_seconds())
+        return dict(as_json(answer))
+
+    def status(self, path: str = "", *, principal: Principal = LOCAL) -> dict[str, Any]:
+        """The state of the index, or of one path in it."""
+        with self._snapshots.open(principal) as connection:
+            answer = index_status(
+                connection,
+                path,
+                now=self._clock(),
+                rescan_seconds=self._rescan_seconds(),
+                warming=self._encoder.warming,
+            )
+        return dict(as_json(answer))
+
+    def sources(self, *, principal: Principal = LOCAL) -> dict[str, Any]:
+        """The sources in sight."""
+        with self._snapshots.open(principal) as connection:
+            found = list_sources(connection, now=self._clock(), rescan_seconds=self._rescan_seconds())
+        return {"sources": as_json(found)}
+
+    def document(self, document_id: str, *, principal: Principal = LOCAL) -> dict[str, Any]:
+        """One document's row."""
+        with self._snapshots.open(principal) as connection:
+            found = find_document(connection, _uuid(document_id, "document_id"))
+        if found is None:
+            raise PermanentError(f"There is no document {document_id}.", code="not_found")
+        return dict(as_json(found))
+
+    def namespaces(self, *, principal: Principal = LOCAL) -> Sequence[tuple[str, str | None]]:
+        """Names and descriptions of the namespaces in sight."""
+        with self._snapshots.open(principal) as connection:
+            return list_namespaces(connection)
+
+    def warm(self) -> None:
+        """Load the model in the background."""
+        self._encoder.warm()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._snapshots.close()
+
+
+def _checked(text: str, argument: str, *, required: bool = True) -> str:
+    text = text.replace("\x00", "").strip()
+    if required and not text:
+        raise PermanentError(f"{argument} is empty.", code="bad_argument")
+    if len(text) > LONGEST_QUERY:
+        raise PermanentError(f"{argument} is longer than {LONGEST_QUERY} characters.", code="bad_argument")
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _uuid(text: str, argument: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        raise PermanentError(
+            f"{argument} is no id: {text!r}. Take it from search_documents or list_documents.", code="bad_argument"
+        ) from None
+
+
+def reader_url(settings: Settings) -> str:
+    """Where the query side reads.
+
+    Raises:
+        ConfigurationError: no database is set.
+    """
+    url = settings.query_database_url or settings.database_url
+    if url is None:
+        raise ConfigurationError("No database is set. Start Docwell with `make run`, or set DOCWELL_QUERY_DATABASE_URL.")
+    return url.get_secret_value()
+
+
+def make_service(settings: Callable[[], Settings], *, patient: bool) -> SearchService:
+    """A service that looks its settings up when it first needs them. `patient` waits for the model instead of warning."""
+
+    def pool() -> Pool:
+        return open_pool(
+            reader_url(settings()),
+            name="docwell-query",
+            size=POOL_SIZE,
+            as_reader=True,
+            statement_timeout_ms=STATEMENT_TIMEOUT_MS,
+        )
+
+    def embedder() -> Embedder:
+        # ONNX Runtime is loaded when a model is.
+        from shared.embedding.open import open_embedder
+
+        return open_embedder(settings())
+
+    return SearchService(
+        Snapshots(pool),
+        Encoder(embedder, patient=patient),
+        rescan_seconds=lambda: settings().watch_rescan_seconds,
+    )
+
+
+@contextmanager
+def open_service(settings: Settings) -> Iterator[SearchService]:
+    """A service for a command: it waits for the model."""
+    service = make_service(lambda: settings, patient=True)
+    try:
+        yield service
+    finally:
+        service.close()
