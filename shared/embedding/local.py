@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +16,8 @@ import numpy.typing as npt
 from shared.embedding.bundled import MODEL_FILE, TOKENIZER_FILE, ModelManifest, read_manifest
 from shared.embedding.fingerprint import Fingerprint
 from shared.embedding.protocol import Role, Vectors
-from shared.embedding.vectors import normalise, pool
+from shared.embedding.turns import Turns
+from shared.embedding.vectors import normalise, pool, well_formed
 from shared.errors import ConfigurationError
 from shared.tokens import load_tokenizer
 
@@ -41,9 +41,10 @@ class _Window:
 class LocalEmbedder:
     """multilingual-e5-small, or another encoder from a folder with `model.onnx` and `tokenizer.json`.
 
-    Texts are run in batches of like length. A text's vector does not depend on the texts beside it. A folder without
-    `model.json` is taken for a model of the E5 family (`query: ` and `passage: ` before the text, a window of 512 tokens) and is
-    told apart by the sha256 of its files. The graph may return one vector per text, or one per token, whose mean is taken.
+    Texts are run in batches of like length, and a query of another thread is let in between two batches of passages. A
+    text's vector does not depend on the texts beside it. A folder without `model.json` is taken for a model of the E5 family
+    (`query: ` and `passage: ` before the text, a window of 512 tokens) and is told apart by the sha256 of its files. The graph
+    may return one vector per text, or one per token, whose mean is taken.
 
     Raises:
         ConfigurationError: files are missing or no such model, or onnxruntime or tokenizers is not installed.
@@ -59,8 +60,8 @@ class LocalEmbedder:
         self._max_tokens = self._manifest.max_tokens if self._manifest else _MAX_TOKENS
         self._prefixes = _prefixes(self._manifest)
         # One run at a time: ONNX Runtime spreads one run over its threads; two at once would only share them.
-        self._lock = threading.Lock()
-        dimension = self._run([self._encode([self._prefixes[Role.QUERY]])[0]]).shape[1]
+        self._turns = Turns()
+        dimension = self._run(self._encode(["."]), Role.QUERY).shape[1]
         self._fingerprint = _fingerprint(model_dir, self._manifest, int(dimension))
 
     @property
@@ -79,7 +80,7 @@ class LocalEmbedder:
         windows = [_Window(index, ids) for index, text_windows in enumerate(self._split(texts, role)) for ids in text_windows]
         parts = np.empty((len(windows), self._fingerprint.dimension), np.float32)
         for batch in _batches([len(window.ids) for window in windows]):
-            parts[batch] = self._run([windows[index].ids for index in batch])
+            parts[batch] = self._run([windows[index].ids for index in batch], role)
         by_text: list[list[int]] = [[] for _ in texts]
         for position, window in enumerate(windows):
             by_text[window.text].append(position)
@@ -94,7 +95,7 @@ class LocalEmbedder:
     def _split(self, texts: Sequence[str], role: Role) -> Iterator[list[Sequence[int]]]:
         """The token ids of each text, with prefix and special tokens, in as many windows of like length as it takes."""
         prefix = self._prefixes[role]
-        for ids in self._encode([prefix + text for text in texts]):
+        for ids in self._encode([prefix + text for text in well_formed(texts)]):
             if len(ids) <= self._max_tokens:
                 yield [ids]
                 continue
@@ -112,7 +113,7 @@ class LocalEmbedder:
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts))]
 
-    def _run(self, batch: Sequence[Sequence[int]]) -> Vectors:
+    def _run(self, batch: Sequence[Sequence[int]], role: Role) -> Vectors:
         width = max(len(ids) for ids in batch)
         ids = np.zeros((len(batch), width), np.int64)
         mask = np.zeros((len(batch), width), np.int64)
@@ -122,7 +123,7 @@ class LocalEmbedder:
         feed: dict[str, npt.NDArray[np.int64]] = {"input_ids": ids, "attention_mask": mask}
         if "token_type_ids" in self._inputs:
             feed["token_type_ids"] = np.zeros_like(ids)
-        with self._lock:
+        with self._turns.take(urgent=role is Role.QUERY):
             output: Any = self._session.run(None, feed)[0]
         if output.ndim == 3:
             weights = mask[:, :, None].astype(np.float32)

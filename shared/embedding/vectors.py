@@ -32,3 +32,8 @@ def pool(parts: Vectors, weights: Sequence[int]) -> Vectors:
     mean = np.average(parts, axis=0, weights=np.asarray(weights, np.float64))
     pooled: Vectors = normalise(mean[None, :].astype(np.float32))[0]
     return pooled
+
+
+def well_formed(texts: Sequence[str]) -> list[str]:
+    """The texts with `?` in place of lone surrogates, which neither UTF-8 nor a tokenizer can take."""
+    return [text.encode("utf-8", "replace").decode("utf-8") for text in texts]

@@ -1,0 +1,208 @@
+"""Any server with OpenAI's `/v1/embeddings`: batches, retries, and splitting what is too much for it."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
+
+from shared.embedding import openai_answers as answers
+from shared.embedding.fingerprint import Fingerprint
+from shared.embedding.openai_answers import Timeout, TooMuch
+from shared.embedding.protocol import Role, Vectors
+from shared.embedding.vectors import normalise, pool, well_formed
+from shared.errors import ConfigurationError, TransientError
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+_DEFAULT_URL = "https://api.openai.com/v1"
+# OpenAI takes 2,048 texts and 300,000 tokens a request; small batches lose little and are cheap to send again.
+_BATCH_TEXTS = 128
+_BATCH_TOKENS = 50_000
+# UTF-8 bytes per token are about 4 in English and 3 to 5 in Chinese; the estimate errs towards more tokens.
+_BYTES_PER_TOKEN = 3
+_ATTEMPTS = {Role.QUERY: 2, Role.PASSAGE: 5}
+# A longer wait is the job's business: it is put back with this wait, and its worker does something else.
+_LONGEST_WAIT = {Role.QUERY: 2.0, Role.PASSAGE: 30.0}
+_SHORTEST_TEXT = 64
+
+
+class OpenAIEmbedder:
+    """Embeds over HTTP. Nothing is sent before the first call.
+
+    A batch that the server finds too large, or that takes too long, is halved down to the single text, and batches stay
+    smaller from then on. A single text that is too long is embedded in halves whose mean is taken. `dimension` is asked of the
+    server where it can choose (`dimensions`), and checked in each answer; when None it is learnt from the first answer.
+
+    Raises:
+        ConfigurationError: OpenAI's own server is used without a key.
+    """
+
+    def __init__(
+        self,
+        *,
+        base_url: str | None,
+        api_key: str | None,
+        model: str,
+        dimension: int | None = None,
+        timeout: float = 60.0,
+        sleep: Callable[[float], None] = time.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        if base_url is None and not api_key:
+            raise ConfigurationError(
+                "DOCWELL_EMBEDDING_PROVIDER is openai without DOCWELL_EMBEDDING_API_KEY. Set the key, or set "
+                "DOCWELL_EMBEDDING_BASE_URL to a server that needs none.",
+                code="embedding_key_unset",
+            )
+        self._url = base_url or _DEFAULT_URL
+        self._key = api_key or "none"
+        self._model = model
+        self._dimension = dimension
+        self._timeout = timeout
+        self._sleep = sleep
+        self._rng = rng or random.Random()  # noqa: S311 - jitter, no secret
+        self._batch_texts = _BATCH_TEXTS
+        self._options: dict[str, Any] = {"encoding_format": "base64"}
+        if dimension is not None:
+            self._options["dimensions"] = dimension
+        self._client: OpenAI | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The model's identity; asks the server for one vector when the dimension is not known yet."""
+        if self._dimension is None:
+            self.embed(["dimension"], Role.QUERY)
+        assert self._dimension is not None  # noqa: S101 - every answer sets it
+        return Fingerprint(provider="openai", model=self._model, dimension=self._dimension)
+
+    def embed(self, texts: Sequence[str], role: Role) -> Vectors:
+        """See `Embedder.embed`. The role decides how patiently is retried; these models embed both roles alike.
+
+        Raises:
+            ConfigurationError: key, URL, model or dimension is wrong.
+            PermanentError: the server refuses one of the texts.
+            TransientError: rate limit, overload, timeout or no connection, after all attempts.
+        """
+        # Servers refuse an empty string; a full stop has a vector without meaning, as `Embedder` promises.
+        wanted = [text if text.strip() else "." for text in well_formed(texts)]
+        parts: list[Vectors] = []
+        start = 0
+        while start < len(wanted):
+            stop = start + self._fitting(wanted, start)
+            parts.append(self._embed_batch(wanted[start:stop], role))
+            start = stop
+        if not parts:
+            return np.empty((0, self.fingerprint.dimension), np.float32)
+        return np.concatenate(parts)
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _fitting(self, texts: Sequence[str], start: int) -> int:
+        """How many texts from `start` on make the next batch."""
+        tokens = 0
+        for count, text in enumerate(texts[start : start + self._batch_texts]):
+            tokens += len(text.encode("utf-8")) // _BYTES_PER_TOKEN + 1
+            if count and tokens > _BATCH_TOKENS:
+                return count
+        return min(self._batch_texts, len(texts) - start)
+
+    def _embed_batch(self, texts: list[str], role: Role) -> Vectors:
+        try:
+            return self._ask(texts, role)
+        except (TooMuch, Timeout) as error:
+            if len(texts) > 1:
+                half = len(texts) // 2
+                if isinstance(error, TooMuch):
+                    self._batch_texts = max(1, min(self._batch_texts, half))
+                return np.concatenate([self._embed_batch(part, role) for part in (texts[:half], texts[half:])])
+            if isinstance(error, Timeout) or not error.too_long or len(texts[0]) < 2 * _SHORTEST_TEXT:
+                raise
+        halves = _halves(texts[0])
+        vectors = np.concatenate([self._embed_batch([half], role) for half in halves])
+        return pool(vectors, [len(half) for half in halves])[None, :]
+
+    def _ask(self, texts: list[str], role: Role) -> Vectors:
+        def worth_another_try(error: BaseException) -> bool:
+            if isinstance(error, Timeout) and len(texts) > 1:
+                return False
+            return isinstance(error, TransientError) and (error.retry_after or 0.0) <= _LONGEST_WAIT[role]
+
+        retrying = Retrying(
+            retry=retry_if_exception(worth_another_try),
+            stop=stop_after_attempt(_ATTEMPTS[role]),
+            wait=self._wait,
+            sleep=self._sleep,
+            reraise=True,
+        )
+        return retrying(self._ask_once, texts)
+
+    def _wait(self, state: RetryCallState) -> float:
+        """Seconds until the next attempt: what the server asked for, or a doubling pause with jitter."""
+        error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, TransientError) and error.retry_after is not None:
+            return error.retry_after + self._rng.uniform(0, 0.25)
+        return min(0.5 * 2.0 ** (state.attempt_number - 1), 8.0) * self._rng.uniform(0.5, 1.0)
+
+    def _ask_once(self, texts: list[str]) -> Vectors:
+        while True:
+            try:
+                body = self._post(texts)
+                break
+            except TooMuch as error:
+                # A server that does not know an option of ours says so with the same status as for a text it cannot take.
+                option = next(_named_options(str(error), self._options), None)
+                if option is None:
+                    raise
+                del self._options[option]
+        vectors = answers.read_vectors(body, len(texts), self._url)
+        if self._dimension is None:
+            self._dimension = vectors.shape[1]
+        if vectors.shape[1] != self._dimension:
+            raise ConfigurationError(
+                f"The model {self._model} at {self._url} answers {vectors.shape[1]} dimensions, expected {self._dimension}. Set "
+                f"DOCWELL_EMBEDDING_DIMENSION={vectors.shape[1]}, or name a model that gives {self._dimension}.",
+                code="embedding_dimension",
+            )
+        return normalise(vectors)
+
+    def _post(self, texts: list[str]) -> Any:
+        import openai
+
+        request = {"model": self._model, "input": texts, **self._options}
+        try:
+            return self._open().post("/embeddings", body=request, cast_to=object)
+        except openai.APIError as error:
+            raise answers.explain(error, self._url, self._model) from error
+
+    def _open(self) -> OpenAI:
+        import openai
+
+        with self._lock:
+            if self._client is None:
+                self._client = openai.OpenAI(base_url=self._url, api_key=self._key, timeout=self._timeout, max_retries=0)
+            return self._client
+
+
+def _named_options(message: str, options: dict[str, Any]) -> Iterator[str]:
+    words = {"dimensions": r"dimension|matryoshka", "encoding_format": r"encoding_format|base64"}
+    return (option for option in options if re.search(words[option], message, re.IGNORECASE))
+
+
+def _halves(text: str) -> tuple[str, str]:
+    """The text in two, at the white space nearest before its middle when there is any in the second quarter."""
+    middle = len(text) // 2
+    cut = next((place for place in range(middle, middle // 2, -1) if text[place].isspace()), middle)
+    return text[:cut], text[cut:]
