@@ -86,7 +86,7 @@ def run_job(job: ClaimedJob, tools: Tools) -> JobReport:
             )
     try:
         parsed = tools.cage.parse_and_chunk(
-            document.path, content.data, tools.settings.chunk_tokens, tools.settings.chunk_overlap
+            document.path + content.ending, content.data, tools.settings.chunk_tokens, tools.settings.chunk_overlap
         )
         version = _version_of(parsed, content, version_id=version_id, number=number, audience_id=audience_id)
     except Skipped as skipped:

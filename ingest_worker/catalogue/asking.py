@@ -35,8 +35,7 @@ class Conflict(PermanentError):
 class Filters:
     """What a list is narrowed to; None or empty means everything.
 
-    `path` is a glob over the whole path: `*` and `?` stay within a folder, `**` does not. Without any of them it names one
-    path, or a folder with all that is below it.
+    `path` is a glob: `*` and `?` stay within a folder, `**` does not; see `path_pattern`.
     """
 
     namespace: str | None = None
@@ -104,25 +103,41 @@ def parse_since(text: str, *, now: datetime) -> datetime:
         ) from None
 
 
-_WILDCARDS = re.compile(r"\*\*/|\*\*|\*|\?")
-_AS_REGEX = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+LONGEST_GLOB = 1000
+_PARTS = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]/]*\]|.", re.DOTALL)
+_WILDCARDS = {"**/": "(.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def path_pattern(glob: str) -> str:
-    """A path filter as a regular expression for PostgreSQL's `~`."""
-    if not _WILDCARDS.search(glob):
-        return f"^{_quoted(glob.rstrip('/'))}(/.*)?$"
-    pieces: list[str] = []
-    end = 0
-    for wildcard in _WILDCARDS.finditer(glob):
-        pieces += [_quoted(glob[end : wildcard.start()]), _AS_REGEX[wildcard[0]]]
-        end = wildcard.end()
-    return f"^{''.join(pieces)}{_quoted(glob[end:])}$"
+    """A path filter as a regular expression for PostgreSQL's `~`, by the rules of a search's `path`, and for folders too.
+
+    Without a `/` it is compared with the name of a file or folder anywhere; without a wildcard a folder means all below it.
+
+    Raises:
+        BadQuestion: it is too long, or no glob.
+    """
+    if len(glob) > LONGEST_GLOB:
+        raise BadQuestion(f"The path filter has more than {LONGEST_GLOB} characters.", code="bad_filter")
+    parts = _PARTS.findall(glob.removeprefix("./").rstrip("/") + ("/**" if glob.endswith("/") else ""))
+    lead = "" if "/" in glob else "(.*/)?"
+    tail = "" if any(len(part) > 1 or part in _WILDCARDS for part in parts) else "(/.*)?"
+    pattern = f"^{lead}{''.join(map(_as_regex, parts))}{tail}$"
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise BadQuestion(f"The path filter {glob!r} cannot be read: {error}.", code="bad_filter") from error
+    return pattern
 
 
-def _quoted(text: str) -> str:
-    # In PostgreSQL a backslash before a letter or digit is an escape of its own, so only the rest is quoted.
-    return re.sub(r"([^\w/])", r"\\\1", text)
+def _as_regex(part: str) -> str:
+    if part in _WILDCARDS:
+        return _WILDCARDS[part]
+    if len(part) > 1:
+        negated = part.startswith("[!")
+        members = part[2 if negated else 1 : -1].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
+        return f"[{'^/' if negated else ''}{members.replace('^', chr(92) + '^')}]"
+    # In PostgreSQL a backslash before a letter or digit is an escape of its own, so only signs are quoted.
+    return part if part.isalnum() or part in "_/" else "\\" + part
 
 
 def write_cursor(*key: object) -> str:

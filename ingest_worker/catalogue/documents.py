@@ -241,12 +241,16 @@ def for_job(connection: Connection[Any], document_id: uuid.UUID) -> JobDocument 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """A file's bytes as they were read, with the facts that prove that nobody wrote meanwhile."""
+    """A file's bytes as they were read, with the facts that prove that nobody wrote meanwhile.
+
+    `ending` (`.md`) tells the format where the path has none, as a sender said it.
+    """
 
     data: bytes
     sha256: bytes
     size: int
     modified_ns: int | None = None
+    ending: str = ""
 
     @property
     def modified(self) -> datetime | None:

@@ -89,12 +89,30 @@ def read_file(path: Path, *, max_bytes: int) -> Content:
     return Content(data=data, sha256=hashlib.sha256(data).digest(), size=len(data), modified_ns=after.st_mtime_ns)
 
 
+# Formats that cannot be told from the bytes; a media type is kept only for paths without an ending.
+_ENDINGS = {
+    "text/markdown": ".md",
+    "text/x-markdown": ".md",
+    "text/html": ".html",
+    "application/xhtml+xml": ".html",
+    "text/csv": ".csv",
+    "text/x-python": ".py",
+    "text/javascript": ".js",
+    "application/json": ".json",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": ".docx",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation": ".pptx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": ".xlsx",
+}
+
+
 def _read_pushed(connection: Connection[Any], document: JobDocument) -> Content:
     row = connection.execute(
-        "SELECT content, sha256, source_modified FROM docwell.pushed_content WHERE document_id = %s", (document.document_id,)
+        "SELECT content, sha256, source_modified, media_type FROM docwell.pushed_content WHERE document_id = %s",
+        (document.document_id,),
     ).fetchone()
     if row is None:
         raise PermanentError(f"No pushed bytes of {document.path} are kept. Push the document again.", code="no_content")
     data = zlib.decompress(row[0])
     modified_ns = None if row[2] is None else round(row[2].timestamp() * 1_000_000) * 1000
-    return Content(data=data, sha256=bytes(row[1]), size=len(data), modified_ns=modified_ns)
+    ending = _ENDINGS.get(row[3] or "", "")
+    return Content(data=data, sha256=bytes(row[1]), size=len(data), modified_ns=modified_ns, ending=ending)

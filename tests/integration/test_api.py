@@ -28,6 +28,13 @@ def corpus(database: Database) -> Iterator[Corpus]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def any_api(module_database: Database) -> Iterator[Api]:
+    """For what is refused, or does not look at what is there."""
+    with running_api(module_database.url) as found:
+        yield found
+
+
 @pytest.fixture
 def api(database: Database) -> Iterator[Api]:
     with running_api(database.url) as found:
@@ -220,15 +227,15 @@ def test_deleting_what_is_not_there_is_404(api: Api) -> None:
         "ns/a%5C%5Cb",
     ],
 )
-def test_a_path_that_cannot_name_a_document_is_refused(api: Api, path: str) -> None:
-    response = api.client.build_request("PUT", "/", content=b"x")
-    response.url = httpx.URL(api.url).copy_with(raw_path=f"/v1/documents/{path}".encode())
-    _is_problem(api.client.send(response), 422, "bad_path")
+def test_a_path_that_cannot_name_a_document_is_refused(any_api: Api, path: str) -> None:
+    response = any_api.client.build_request("PUT", "/", content=b"x")
+    response.url = httpx.URL(any_api.url).copy_with(raw_path=f"/v1/documents/{path}".encode())
+    _is_problem(any_api.client.send(response), 422, "bad_path")
 
 
 @pytest.mark.parametrize("namespace", ["Upper", "-x", "x" * 64, "a b", "ä"])
-def test_a_namespace_is_a_plain_name(api: Api, namespace: str) -> None:
-    _is_problem(api.client.put(f"/v1/documents/{namespace}/a.md", content=b"x"), 422, "bad_namespace")
+def test_a_namespace_is_a_plain_name(any_api: Api, namespace: str) -> None:
+    _is_problem(any_api.client.put(f"/v1/documents/{namespace}/a.md", content=b"x"), 422, "bad_namespace")
 
 
 @pytest.mark.parametrize(
@@ -245,14 +252,14 @@ def test_a_namespace_is_a_plain_name(api: Api, namespace: str) -> None:
         {"content": "x", "metadata": _nested(21)},
     ],
 )
-def test_an_envelope_that_does_not_fit_says_where(api: Api, envelope: dict[str, Any]) -> None:
-    body = _is_problem(_put(api, "ns/a.md", **envelope), 422, "invalid")
+def test_an_envelope_that_does_not_fit_says_where(any_api: Api, envelope: dict[str, Any]) -> None:
+    body = _is_problem(_put(any_api, "ns/a.md", **envelope), 422, "invalid")
     assert body["errors"]
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"\xff", b'{"content": "\\ud800"}'])
-def test_an_envelope_that_is_no_json_is_400(api: Api, raw: bytes) -> None:
-    _is_problem(api.client.put("/v1/documents/ns/a.md", content=raw, headers={"Content-Type": ENVELOPE}), 400, "bad_json")
+def test_an_envelope_that_is_no_json_is_400(any_api: Api, raw: bytes) -> None:
+    _is_problem(any_api.client.put("/v1/documents/ns/a.md", content=raw, headers={"Content-Type": ENVELOPE}), 400, "bad_json")
 
 
 def test_characters_that_the_database_cannot_hold_are_cleaned(api: Api, corpus: Corpus) -> None:
@@ -312,8 +319,8 @@ def test_lists_filter_page_and_default_to_a_hundred(api: Api, corpus: Corpus) ->
         ("path=%00", "bad_filter"),
     ],
 )
-def test_a_question_that_does_not_fit_is_422(api: Api, query: str, code: str) -> None:
-    _is_problem(api.client.get(f"/v1/documents?{query}"), 422, code)
+def test_a_question_that_does_not_fit_is_422(any_api: Api, query: str, code: str) -> None:
+    _is_problem(any_api.client.get(f"/v1/documents?{query}"), 422, code)
 
 
 def test_versions_and_chunks_of_a_document(api: Api, corpus: Corpus) -> None:
@@ -360,15 +367,15 @@ def test_status_and_metrics_tell_the_same_numbers(api: Api, corpus: Corpus) -> N
         assert line in metrics.text.splitlines()
 
 
-def test_unknown_routes_and_methods_are_problems(api: Api) -> None:
-    _is_problem(api.client.get("/v1/nothing"), 404, "no_such_route")
-    refused = api.client.patch("/v1/documents/ns/a.md")
+def test_unknown_routes_and_methods_are_problems(any_api: Api) -> None:
+    _is_problem(any_api.client.get("/v1/nothing"), 404, "no_such_route")
+    refused = any_api.client.patch("/v1/documents/ns/a.md")
     _is_problem(refused, 405, "method_not_allowed")
     assert refused.headers["allow"]
 
 
-def test_the_description_and_its_page_need_no_other_host(api: Api) -> None:
-    description = api.client.get("/openapi.json").json()
+def test_the_description_and_its_page_need_no_other_host(any_api: Api) -> None:
+    description = any_api.client.get("/openapi.json").json()
     assert set(description["paths"]) == {
         "/v1/documents",
         "/v1/documents/{namespace}/{path}",
@@ -387,7 +394,7 @@ def test_the_description_and_its_page_need_no_other_host(api: Api) -> None:
     put = description["paths"]["/v1/documents/{namespace}/{path}"]["put"]
     assert set(put["requestBody"]["content"]) == {"application/octet-stream", ENVELOPE}
     assert "HTTPValidationError" not in json.dumps(description)
-    page = api.client.get("/docs")
+    page = any_api.client.get("/docs")
     assert page.status_code == 200
     assert "PUT /v1/documents/{namespace}/{path}" in page.text
     assert "http://" not in page.text.replace("http or https", "")

@@ -24,13 +24,13 @@ from tests.conftest import Database
 ROUTES = ["/v1/documents", "/v1/jobs", "/v1/status", "/metrics", "/docs", "/openapi.json", "/nothing"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def guarded(module_database: Database) -> Iterator[Api]:
     with running_api(module_database.url, tokens=["first-token", "second-token"]) as found:
         yield found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def open_to_this_machine(module_database: Database) -> Iterator[Api]:
     with running_api(module_database.url) as found:
         yield found

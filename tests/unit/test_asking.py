@@ -49,13 +49,23 @@ def test_a_time_that_is_none_is_refused_with_examples(text: str) -> None:
         ("a+b", "a+b", True),
         ("a+b", "aab", False),
         ("a.md", "a-md", False),
-        ("*", "a/b", False),
+        ("*", "a/b", True),
+        ("x/*", "x/a/b", False),
+        ("a[+", "a[+", True),
+        ("a[!b]c", "a/c", False),
+        ("[^a]", "^", True),
         ("**", "a/b", True),
         ("a\nb*", "a\nbc", True),
     ],
 )
 def test_globs_match_whole_paths(glob: str, path: str, matches: bool) -> None:
     assert bool(re.fullmatch(path_pattern(glob), path)) is matches
+
+
+@pytest.mark.parametrize("glob", ["[z-a].md", "*" * 2000])
+def test_a_glob_that_cannot_be_read_is_refused(glob: str) -> None:
+    with pytest.raises(BadQuestion, match="path filter"):
+        path_pattern(glob)
 
 
 def test_states_come_alone_or_with_commas_and_unknown_ones_are_named() -> None:
