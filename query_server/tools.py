@@ -34,7 +34,7 @@ Path = Annotated[
     Short, Field(description="Only paths that match this glob: `*.md` in any folder, `docs/*` in one, `docs/**` below it.")
 ]
 Source = Annotated[Short, Field(description="Only this source, such as `inbox`.")]
-Tags = Annotated[list[str], Field(default_factory=list, max_length=50, description="Only documents with all of these tags.")]
+Tags = Annotated[list[str], Field(max_length=50, description="Only documents with all of these tags.")]
 CursorText = Annotated[Short, Field(description="next_cursor of the answer before, to go on; all other arguments unchanged.")]
 Tokens = Annotated[int, Field(ge=50, le=100_000, description="The most tokens that the passages may take.")]
 Number = Annotated[int, Field(ge=0)]

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 import psycopg
 import structlog
 from celery import Celery
+from celery.platforms import SecurityWarning
 from celery.signals import worker_process_init, worker_process_shutdown, worker_ready
 from psycopg_pool import PoolTimeout
 
@@ -200,6 +202,8 @@ def run_worker(settings: Settings, *, ready_file: Path | None = None) -> int:
         ):
             check_schema(connection)
     app = make_worker_app(settings)
+    # Celery warns of root because of pickle, which is not accepted here; parsers run caged.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
 
     def ready(**_: object) -> None:
         if ready_file is not None:
