@@ -132,7 +132,8 @@ _SUCCEED = """
         kind = CASE WHEN rerun THEN coalesce(rerun_kind, kind) ELSE kind END,
         attempts = CASE WHEN rerun THEN 0 ELSE attempts END,
         next_run_at = CASE WHEN rerun THEN now() ELSE next_run_at END,
-        result = %(result)s, chunks = %(chunks)s, embedded = %(embedded)s, error_code = NULL, last_error = NULL, finished_at = now(),
+        result = %(result)s, chunks = %(chunks)s, embedded = %(embedded)s, finished_at = now(),
+        error_code = NULL, last_error = NULL,
         lease_token = NULL, lease_until = NULL
     WHERE job_id = %(job)s AND lease_token = %(token)s AND state = 'running'
     RETURNING rerun
