@@ -46,13 +46,22 @@ def placed_by_id(connection: Connection[Any], documents: Sequence[uuid.UUID]) ->
         ).fetchall()
 
 
-def placed_with_size(connection: Connection[Any], source_id: int, sizes: Sequence[int]) -> list[Placed]:
-    """The live documents of the source whose content was read and has one of these sizes."""
+def placed_with_content(connection: Connection[Any], source_id: int, digests: Sequence[bytes]) -> list[Placed]:
+    """The live documents of the source whose content, when it was read last, had one of these sha256."""
     with connection.cursor(row_factory=class_row(Placed)) as cursor:
         return cursor.execute(
-            _PLACED + " WHERE source_id = %s AND size = ANY (%s) AND sha256 IS NOT NULL AND state NOT IN ('deleted', 'excluded')",
-            (source_id, list(sizes)),
+            _PLACED + " WHERE source_id = %s AND sha256 = ANY (%s) AND state NOT IN ('deleted', 'excluded')",
+            (source_id, list(digests)),
         ).fetchall()
+
+
+def known_sizes(connection: Connection[Any], source_id: int, sizes: Sequence[int]) -> set[int]:
+    """Those of the sizes that a document of the source, which was read, has."""
+    rows = connection.execute(
+        "SELECT DISTINCT size FROM docwell.document WHERE source_id = %s AND size = ANY (%s) AND sha256 IS NOT NULL",
+        (source_id, list(sizes)),
+    ).fetchall()
+    return {row[0] for row in rows}
 
 
 def count_documents(connection: Connection[Any], source_id: int) -> int:

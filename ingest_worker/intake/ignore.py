@@ -98,9 +98,17 @@ _FILE_RULES = (*_TEMPORARY_NAMES, *_SECRET_NAMES, IGNORE_FILE)
 _FILE_PATTERN = _any_of(_FILE_RULES)
 _RSYNC_PATTERN = re.compile(_RSYNC)
 _FOLDER_PATTERN = _any_of(_FOLDERS)
+# Nearly every name passes these, which cost a tenth of the patterns. A rule that is neither an ending nor a whole name begins
+# with one of the marks.
+_MARKS = frozenset(".#~$@")
+_ENDINGS = tuple(rule[1:] for rule in _FILE_RULES if rule.startswith("*"))
+_WHOLE = frozenset(rule for rule in (*_FILE_RULES, *_FOLDERS) if not set(rule) & set("*?["))
 
 
 def _built_in(name: str, *, is_directory: bool) -> str | None:
+    lower = name.lower()
+    if lower[:1] not in _MARKS and lower not in _WHOLE and not lower.endswith(_ENDINGS):
+        return None
     if is_directory:
         found = _FOLDER_PATTERN.match(name)
         return None if found is None else _FOLDERS[int((found.lastgroup or "r0")[1:])] + "/"

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar, cast
@@ -211,11 +211,12 @@ class _Sweep:
         orders: list[Order] = []
         arrived = [_arrival(one) for one in found]
         if self._may_move:
-            missing = self._missing_with_size({one.size for one in found})
+            digests = self._digests_of_known_sizes(found)
+            missing = self._missing_with_content([digest for digest in digests.values() if digest is not None])
             facts = {
                 path: Missing(size=one.size, modified_ns=one.modified_ns, sha256=one.sha256) for path, one in missing.items()
             }
-            moves, arrived = match_moves(arrived, facts, lambda name: digest(self._root.path, name))
+            moves, arrived = match_moves(arrived, facts, digests.get)
             for move in moves:
                 document = missing[move.old].document_id
                 self._moved.add(document)
@@ -223,9 +224,17 @@ class _Sweep:
         orders.extend(Take(name=one.name) for one in arrived)
         self._carry_out(orders, new=len(arrived))
 
-    def _missing_with_size(self, sizes: set[int]) -> dict[str, whereabouts.Placed]:
+    def _digests_of_known_sizes(self, found: Sequence[Found]) -> dict[str, bytes | None]:
+        """The sha256 of the new files that have the size of some document: one of them may be it."""
         with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
-            placed = whereabouts.placed_with_size(connection, self._source.source_id, sorted(sizes))
+            sizes = whereabouts.known_sizes(connection, self._source.source_id, sorted({one.size for one in found}))
+        return {one.name: digest(self._root.path, one.name) for one in found if one.size in sizes}
+
+    def _missing_with_content(self, digests: Sequence[bytes]) -> dict[str, whereabouts.Placed]:
+        if not digests:
+            return {}
+        with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
+            placed = whereabouts.placed_with_content(connection, self._source.source_id, digests)
         return {
             one.path: one
             for one in placed

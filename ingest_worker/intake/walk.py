@@ -6,14 +6,15 @@ import os
 import stat
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import NamedTuple
 
 from ingest_worker.intake.ignore import IgnoreRules
 from ingest_worker.intake.observe import is_inside
 from shared.text import normalise_path
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A file: the document's path, the name on disk, size in bytes, mtime and the later of mtime and ctime in nanoseconds."""
 
     path: str
@@ -59,7 +60,7 @@ def walk(
     """
     walker = _Walker(real_root, rules, tally, stopped)
     prefix = "" if not below else normalise(below) + "/"
-    return walker.level(walker.entries(below, prefix, must=not below), prefix)
+    return walker.files(walker.entries(below, prefix, must=not below), prefix)
 
 
 def normalise(name: str) -> str:
@@ -94,32 +95,45 @@ class _Walker:
             self._tally.unreadable[prefix] = error.strerror or type(error).__name__
             return []
 
-    def level(self, pieces: Sequence[_Piece], prefix: str) -> Generator[Found]:
+    def files(self, pieces: Sequence[_Piece], prefix: str) -> Generator[Found]:
         """The files of these pieces and, in their place, those of the folders among them."""
-        files: dict[str, list[_Piece]] = {}
-        folders: dict[str, list[_Piece]] = {}
+        levels = [(prefix, self._in_order(pieces))]
+        while levels:
+            prefix, items = levels[-1]
+            for key, same in items:
+                path = prefix + key
+                if key[-1] == "/":
+                    levels.append((path, self._in_order(self._opened(same, path))))
+                    break
+                found = self._file(same, path)
+                if found is not None:
+                    yield found
+            else:
+                levels.pop()
+
+    def _in_order(self, pieces: Sequence[_Piece]) -> Iterator[tuple[str, list[_Piece]]]:
+        """The pieces under their names, files as `a` and folders as `a/`, in byte order; those that read alike together."""
+        items: dict[str, list[_Piece]] = {}
         for piece in pieces:
             left, name, entry = piece
-            head, border, rest = left.partition("/")
-            if border:
-                folders.setdefault(head + "/", []).append((rest, name, entry))
+            if "/" in left:
+                head, _, rest = left.partition("/")
+                items.setdefault(head + "/", []).append((rest, name, entry))
             elif self._is_folder(entry):
                 if self._passes(name, is_directory=True):
-                    folders.setdefault(head + "/", []).append(("", name, entry))
+                    items.setdefault(left + "/", []).append(("", name, entry))
             elif self._passes(name, is_directory=False):
-                files.setdefault(head, []).append(piece)
-        for key in sorted([*files, *folders]):
-            if key in folders:
-                yield from self.level(list(self._opened(folders[key], prefix + key)), prefix + key)
-            else:
-                yield from self._file(files[key], prefix + key)
+                items.setdefault(left, []).append(piece)
+        return iter(sorted(items.items(), key=itemgetter(0)))
 
-    def _opened(self, pieces: Sequence[_Piece], prefix: str) -> Iterator[_Piece]:
+    def _opened(self, pieces: Sequence[_Piece], prefix: str) -> list[_Piece]:
+        opened: list[_Piece] = []
         for piece in pieces:
             if piece[0]:
-                yield piece
+                opened.append(piece)
             else:
-                yield from self.entries(piece[1], prefix)
+                opened.extend(self.entries(piece[1], prefix))
+        return opened
 
     def _passes(self, name: str, *, is_directory: bool) -> bool:
         if self._rules.ignored_by(name, is_directory=is_directory) is None:
@@ -133,7 +147,7 @@ class _Walker:
         except OSError:
             return False
 
-    def _file(self, pieces: Sequence[_Piece], path: str) -> Iterator[Found]:
+    def _file(self, pieces: Sequence[_Piece], path: str) -> Found | None:
         # Of several names that read alike, the one that is spelt as the document is.
         ordered = sorted(pieces, key=lambda piece: (piece[1] != path, piece[1])) if len(pieces) > 1 else pieces
         chosen: Found | None = None
@@ -142,12 +156,11 @@ class _Walker:
             if facts is None:
                 continue
             if chosen is None:
-                touched = max(facts.st_mtime_ns, facts.st_ctime_ns)
-                chosen = Found(path, name, facts.st_size, facts.st_mtime_ns, touched)
+                modified = facts.st_mtime_ns
+                chosen = Found(path, name, facts.st_size, modified, max(modified, facts.st_ctime_ns))
             elif len(self._tally.doubles) < _MOST_NAMES:
                 self._tally.doubles.append(name)
-        if chosen is not None:
-            yield chosen
+        return chosen
 
     def _facts(self, name: str, entry: os.DirEntry[str]) -> os.stat_result | None:
         try:

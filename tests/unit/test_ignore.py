@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ingest_worker.intake import ignore
 from ingest_worker.intake.ignore import IgnoreRules
 
 
@@ -98,3 +99,13 @@ def test_a_pattern_that_is_none_is_left_out_and_the_others_apply(tmp_path: Path)
 def test_a_folder_without_an_ignore_file_or_no_folder_at_all_has_the_built_in_rules(tmp_path: Path) -> None:
     assert IgnoreRules(tmp_path / "missing").rule_for("a.part") == "*.part"
     assert IgnoreRules(tmp_path / "missing").rule_for("a.md") is None
+
+
+def test_each_built_in_rule_ignores_a_name_made_from_it(tmp_path: Path) -> None:
+    rules = IgnoreRules(tmp_path)
+    for rule in ignore._FILE_RULES:
+        name = rule.replace("*", "x").replace("?", "p")
+        assert rules.ignored_by(name, is_directory=False) is not None, rule
+        assert rules.ignored_by(name.upper(), is_directory=False) is not None, rule
+    for rule in ignore._FOLDERS:
+        assert rules.ignored_by(rule.replace("*", "x"), is_directory=True) is not None, rule
