@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -28,6 +29,7 @@ from shared.errors import ConfigurationError, PermanentError, ServiceUnavailable
 _REQUEST_TEXTS = 32
 _REQUEST_BYTES = 1024 * 1024
 _READ_SECONDS = {Role.QUERY: 15.0, Role.PASSAGE: 300.0}
+_CONNECT_SECONDS = 2.0
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 
@@ -115,13 +117,14 @@ class RemoteEmbedder:
         pause = _FIRST_PAUSE
         while True:
             try:
+                self._probe()
                 answer = self._client().request(method, path, content=body, timeout=_timeout(role))
             except httpx.ReadTimeout as error:
                 raise ServiceUnavailable(
                     f"The embedder at {self._url} did not answer within {_READ_SECONDS[role]:.0f} s: it has too much to do.",
                     code="embedder_timeout",
                 ) from error
-            except httpx.TransportError as error:
+            except (httpx.TransportError, OSError) as error:
                 failure = ServiceUnavailable(
                     f"The embedder at {self._url} cannot be reached ({_reason(error)}). Start it with `docwell embedder`, or "
                     "everything with `docwell up`.",
@@ -140,6 +143,13 @@ class RemoteEmbedder:
             # Workers that lost the same embedder do not come back in step.
             self._sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 - jitter, no secret
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _probe(self) -> None:
+        """Whether somebody listens on the socket: the HTTP library forgets to close one that cannot be connected."""
+        if self._socket:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+                link.settimeout(_CONNECT_SECONDS)
+                link.connect(self._socket)
 
     def _client(self) -> httpx.Client:
         # A connection must not be shared with a forked child, so each process has a client of its own.
@@ -187,7 +197,7 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _timeout(role: Role) -> httpx.Timeout:
-    return httpx.Timeout(connect=2.0, read=_READ_SECONDS[role], write=30.0, pool=None)
+    return httpx.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS[role], write=30.0, pool=None)
 
 
 def _explained(answer: httpx.Response) -> tuple[str, str]:

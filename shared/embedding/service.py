@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -201,11 +202,11 @@ def serve(settings: Settings) -> None:
     """
     path = socket_path(settings.embedder_url) if settings.embedder_url else None
     listener = _listen_on_path(Path(path)) if path else _listen_on_port(settings.embedder_host, settings.embedder_port)
-    service = EmbedderService(lambda: open_local(settings), on_failure=lambda: _stop(server))
+    service = EmbedderService(lambda: open_local(settings), on_failure=lambda: server.stop())
     config = uvicorn.Config(
         service.app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=5, timeout_keep_alive=60
     )
-    server = uvicorn.Server(config)
+    server = _Server(config)
     try:
         server.run(sockets=[listener])
     finally:
@@ -216,8 +217,20 @@ def serve(settings: Settings) -> None:
         raise service.failure
 
 
-def _stop(server: uvicorn.Server) -> None:
-    server.should_exit = True
+class _Server(uvicorn.Server):
+    """uvicorn raises the signal that stopped it once more, which would kill the process before it removes its socket."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def stop(self) -> None:
+        self.should_exit = True
 
 
 def _listen_on_path(path: Path) -> socket.socket:
