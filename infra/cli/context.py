@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import structlog
 from psycopg import Connection
 
 from shared.config import Settings, load_settings
@@ -22,8 +24,15 @@ def settings() -> Settings:
     """
     from infra.local.runtime import attach
 
+    _keep_stdout_free()
     loaded, _ = load_settings()
     return attach(loaded)
+
+
+def _keep_stdout_free() -> None:
+    """Logs go to stderr also where no process has set up its own: structlog's default is the place of answers."""
+    if not structlog.is_configured():
+        structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
 
 @contextmanager
