@@ -181,6 +181,12 @@ class ContainerPostgres(EmbeddedPostgres):
     def superuser_conninfo(self) -> str:
         return f"{super().superuser_conninfo} port={self._port}"
 
+    def prepare(self) -> None:
+        super().prepare()
+        # As in the image: trusted on the socket, a password over TCP.
+        rules = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
+        (self.placement.data / "pg_hba.conf").write_text(rules, encoding="ascii")
+
     def provision(self) -> None:
         for script in sorted((ROOT / "infra/docker/postgres").glob("*.sql")):
             environment = self.environment | {
@@ -337,7 +343,7 @@ async def ask(url: str, token: str, query: str) -> list[dict[str, Any]]:
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx2.AsyncClient(headers=headers) as http, Client(streamable_http_client(url, http_client=http)) as client:
         answer = await client.call_tool("search_documents", {"query": query})
-    assert not answer.is_error, answer
+    assert not answer.is_error, answer.content
     assert answer.structured_content is not None
     results: list[dict[str, Any]] = answer.structured_content["results"]
     return results
@@ -386,7 +392,7 @@ def test_a_file_in_the_inbox_is_found_over_mcp_through_the_services_of_compose(s
     assert httpx.get(f"{api_url}/v1/status").status_code == 401
 
     # The other way in: pushed over HTTP, and done by whichever worker is there when the first one has gone.
-    assert stack.stop("worker") == 0
+    assert stack.stop("worker") == 0, stack.log("worker")
     pushed = httpx.put(
         f"{api_url}/v1/documents/default/otter.md",
         content="The otter sleeps on its back, holding a paw of its neighbour.",
@@ -400,4 +406,5 @@ def test_a_file_in_the_inbox_is_found_over_mcp_through_the_services_of_compose(s
     wait_until(is_found_too, ANSWER_SECONDS, lambda: stack.log("worker-2"))
 
     for name in ("worker-2", "watcher", "scheduler", "api", "mcp", "embedder"):
-        assert stack.stop(name) == 0, f"{name}: {stack.log(name)}"
+        # A server may end by the signal itself, once it has finished its requests.
+        assert stack.stop(name) in (0, -signal.SIGTERM), f"{name}: {stack.log(name)}"

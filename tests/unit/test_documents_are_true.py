@@ -93,7 +93,7 @@ def _docwell_calls() -> list[tuple[str, list[str]]]:
                 if word == "docwell" or word.endswith("/bin/docwell"):
                     before = words[:position]
                     is_called = all("=" in one for one in before) or before[-1:] == ["--"] or "exec" in before or "run" in before
-                    if is_called and len(words) > position + 1:
+                    if is_called and re.fullmatch(r"-?[a-z-]+", "".join(words[position + 1 : position + 2])):
                         calls.append((document.name, words[position + 1 :]))
                     break
     return calls
