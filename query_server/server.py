@@ -40,14 +40,13 @@ class DocwellServer(MCPServer[None]):
     def __init__(
         self, service: SearchService, *, principal: Callable[[], Principal] = _no_principal, observe: Observe | None = None
     ) -> None:
-        tools = make_tools(service, principal, observe) if observe is not None else make_tools(service, principal)
         super().__init__(
             "docwell",
             title="Docwell",
             description="Cited passages from your documents, read only.",
             instructions=INSTRUCTIONS,
             version=importlib.metadata.version("docwell"),
-            tools=list(tools),
+            tools=list(make_tools(service, principal, observe)),
             log_level="WARNING",
         )
         self._service = service

@@ -35,6 +35,8 @@ LONGEST_QUERY = 10_000
 
 POOL_SIZE = 8
 STATEMENT_TIMEOUT_MS = 30_000
+POOL_WAIT_SECONDS = 5.0
+"""How long a call waits for a connection before it says that PostgreSQL is away."""
 
 
 def utc_now() -> datetime:
@@ -248,6 +250,7 @@ def make_service(settings: Callable[[], Settings], *, patient: bool) -> SearchSe
             size=POOL_SIZE,
             as_reader=True,
             statement_timeout_ms=STATEMENT_TIMEOUT_MS,
+            wait_seconds=POOL_WAIT_SECONDS,
         )
 
     def embedder() -> Embedder:

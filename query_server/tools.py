@@ -59,14 +59,10 @@ Observe = Callable[[str, str, float], None]
 """Told of each call: the tool, `ok` or the code of the error, and the seconds it took."""
 
 
-def _unobserved(_tool: str, _outcome: str, _seconds: float) -> None:
-    """Nobody counts."""
-
-
 class DocwellTool(Tool):
     """A tool whose failures say their code, a sentence and whether a retry can help."""
 
-    _observe: Observe = PrivateAttr(default=_unobserved)
+    _observe: Observe | None = PrivateAttr(default=None)
 
     async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> Any:
         """Run it; a null argument counts as not given, since some models write out all of them."""
@@ -80,10 +76,11 @@ class DocwellTool(Tool):
             outcome = failure.code
             return _failure(failure)
         finally:
-            self._observe(self.name, outcome, time.perf_counter() - began)
+            if self._observe is not None:
+                self._observe(self.name, outcome, time.perf_counter() - began)
 
 
-def make_tools(service: SearchService, principal: Callable[[], Principal], observe: Observe = _unobserved) -> Sequence[Tool]:
+def make_tools(service: SearchService, principal: Callable[[], Principal], observe: Observe | None = None) -> Sequence[Tool]:
     """The tools over a service; `principal` says who asks, at the time of a call."""
 
     def search_documents(

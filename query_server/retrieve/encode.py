@@ -75,7 +75,7 @@ class Encoder:
                 vectors += list(embedder.embed([hypothetical_answer], Role.PASSAGE))
             fingerprint = embedder.fingerprint
         except ServiceUnavailable as error:
-            return Encoded(problem=str(error), warming=error.code == "warming")
+            return Encoded(problem=str(error), warming=error.code == "embedder_warming")
         return Encoded(vectors=vectors, fingerprint=fingerprint.key, model=fingerprint.model)
 
     def _ready(self) -> Embedder | None:

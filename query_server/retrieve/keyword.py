@@ -172,9 +172,7 @@ def _weightiest(terms: Sequence[QueryTerm], frequencies: Mapping[int, int], chun
     ]
 
 
-def choose_candidates(
-    terms: Sequence[QueryTerm], frequencies: Mapping[int, int], most: int = MOST_CANDIDATES
-) -> tuple[list[int], list[int]]:
+def choose_candidates(terms: Sequence[QueryTerm], frequencies: Mapping[int, int], most: int) -> tuple[list[int], list[int]]:
     """The terms any of which makes a candidate, and the terms all of which together make one.
 
     The first are the rarest while their frequencies add up to no more than `most`, one at least. The second are what is left,
@@ -202,7 +200,7 @@ def _rows(
     frequencies: Mapping[int, int],
     limit: int,
 ) -> list[tuple[Any, ...]]:
-    wanted, together = choose_candidates(terms, frequencies)
+    wanted, together = choose_candidates(terms, frequencies, MOST_CANDIDATES)
     if not wanted:
         return []
     if not scope.narrowed:

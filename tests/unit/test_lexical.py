@@ -1,0 +1,155 @@
+"""Terms of texts and queries. The reports behind the cases are named where there is one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.lexical import (
+    COUNTED_AT_ONCE,
+    MOST_COUNTED,
+    MOST_TERMS,
+    TERM_SPACE,
+    counting_vectors,
+    fold_phrase,
+    query_terms,
+    sparsevec_text,
+    term_counts,
+    term_number,
+)
+
+
+def _holds(text: str, query: str) -> bool:
+    """Whether every term of the query stands in the text."""
+    return set(query_terms(query).numbers) <= set(term_counts(text))
+
+
+def _meets(text: str, query: str) -> bool:
+    return not set(query_terms(query).numbers).isdisjoint(term_counts(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("使用docker部署服务", "部署"),  # a run of Chinese is no single word (mem0 4884)
+        ("使用docker部署服务", "docker"),  # and ends at a script border (openclaw 110500)
+        ("GitHub备份脚本", "github 备份"),
+        ("今日は東京タワーへ行く", "東京"),
+        ("서울에서 부산까지", "서울"),
+        ("ภาษาไทย", "ไทย"),
+        ("电", "电"),
+        ("The ｆｕｌｌ width", "full"),
+        ("def process_load_confirmation_main():", "process_load_confirmation_main"),
+        ("def process_load_confirmation_main():", "confirmation"),
+        ("getUserName(id)", "user name"),
+        ("getUserName(id)", "getusername"),
+        ("HTTPServer", "http server"),
+        ("upgraded to v1.9.2 today", "1.9.2"),
+        ("upgraded to 1.9.2 today", "v1.9.2"),
+        ("upgraded to v1.9.2 today", "1.9"),
+        ("failed with ERR-0042.", "err-0042"),
+        ("failed with ERR-0042.", "0042"),
+        ("see src/app/main.py", "main.py"),
+        ("see src/app/main.py", "src/app/main.py"),
+        ("std::vector<int>", "vector"),
+        ("written in C++ and C#", "c++"),
+        ("we refunded it", "refunding"),
+        ("the cafés", "cafe"),
+        ("über Straßen", "strassen"),
+        ("l'homme", "homme"),
+        ("the customer’s account", "customer"),
+        ("हिन्दी भाषा", "हिन्दी"),
+        ("e\u0301tude", "étude"),
+    ],
+)
+def test_a_text_holds_what_is_asked_for(text: str, query: str) -> None:
+    assert _meets(text, query)
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [("电脑", "脑电"), ("C++", "c"), ("v1.9.2", "2"), ("process_load", "process_unload_all"), ("हिन्दी", "हिन"), ("", "a")],
+)
+def test_a_text_does_not_hold_what_only_looks_alike(text: str, query: str) -> None:
+    assert not _holds(text, query)
+
+
+@given(st.text(max_size=300))
+def test_a_text_holds_all_terms_of_itself(text: str) -> None:
+    counts = term_counts(text)
+    assert _holds(text, text)
+    assert all(1 <= number <= TERM_SPACE and count >= 1 for number, count in counts.items())
+    assert len(counts) <= MOST_TERMS
+
+
+@given(st.text(max_size=200))
+def test_terms_do_not_depend_on_what_was_read_before(text: str) -> None:
+    first = term_counts(text)
+    term_counts(text.upper() + " other words")
+    assert term_counts(text) == first
+
+
+def test_a_term_has_the_same_number_on_every_machine() -> None:
+    assert term_number("invoice") == 467_137_389
+
+
+def test_of_too_many_terms_the_most_frequent_are_kept() -> None:
+    text = " ".join(f"word{number}x" for number in range(9_000)) + " often" * 3
+    counts = term_counts(text)
+    assert len(counts) == MOST_TERMS
+    assert counts[term_number("often")] == 3
+
+
+def test_a_very_long_token_makes_short_work() -> None:
+    assert len(term_counts("x" * 1_000_000)) <= 2
+    assert len(term_counts("a1" * 100_000)) < 10
+
+
+def test_function_words_are_asked_for_only_when_nothing_else_is() -> None:
+    assert [term.surface for term in query_terms("what is the refund").terms] == ["refund"]
+    assert [term.surface for term in query_terms("to be or not to be").terms] == ["to", "be", "or", "not"]
+    assert "not" in {term.surface for term in query_terms('refund "not to be"').terms}
+
+
+@pytest.mark.parametrize(
+    ("query", "identifiers"),
+    [
+        ("why does process_load fail", ["process_load"]),
+        ("ERR-0042", ["err-0042"]),
+        ("what changed in v1.9.2", ["1.9.2"]),
+        ("open src/app/main.py please", ["src/app/main.py"]),
+        ("how does getUserName work", ["getusername"]),
+        ("sync with GitHub and PostgreSQL", []),
+        ("PostgreSQL", ["postgresql"]),
+        ("state-of-the-art methods", []),
+        ("revenue in 2024", []),
+        ("38147", ["38147"]),
+        ("invoice", []),
+        ("and/or", []),
+    ],
+)
+def test_identifiers_are_told_from_words(query: str, identifiers: list[str]) -> None:
+    found = [term.surface for term in query_terms(query).identifiers]
+    assert found == identifiers or (query == "and/or" and len(found) <= 1)
+
+
+def test_quoted_parts_are_phrases() -> None:
+    assert query_terms('find "Max  Retries" and “no limit”').phrases == ("max retries", "no limit")
+    assert fold_phrase("Max\n Retries") == "max retries"
+
+
+def test_stored_counts_come_back_from_one_product_for_four_terms() -> None:
+    counts = {7: 3, 42: 63, 99: 1, 100: 0, 5: 12}
+    numbers = list(counts)
+    stored = {number: count for number, count in counts.items() if count}
+    for group, vector in enumerate(counting_vectors(numbers)):
+        weights = {int(key): int(value) for key, value in (pair.split(":") for pair in vector[1:].split("}")[0].split(","))}
+        product = sum(stored.get(number, 0) * weight for number, weight in weights.items())
+        assert product < 2**24
+        for place, number in enumerate(numbers[group * COUNTED_AT_ONCE : (group + 1) * COUNTED_AT_ONCE]):
+            assert product >> (6 * place) & MOST_COUNTED == counts[number]
+
+
+def test_a_count_is_stored_up_to_its_limit() -> None:
+    assert sparsevec_text({42: 1, 7: 900}) == "{7:63,42:1}/1000000000"
