@@ -41,6 +41,9 @@ LOCKS = {
 }
 """Lock file in `requirements/` to extras of `pyproject.toml`."""
 
+MODEL_BUILDER = ("model", "encoder", "q4")
+"""Modules of `infra/local` that decide what the built embedding model looks like."""
+
 LINTERS = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",), ("lint-imports",))
 
 NETWORK_SIGNS = (
@@ -119,15 +122,10 @@ def digest(lock: str) -> str:
     """Changes with everything that an installation is made from."""
     sum_ = hashlib.sha256()
     sources = [PROJECT / "requirements" / f"{lock}.txt", PROJECT / "pyproject.toml", Path(__file__)]
-    sources += sorted((PROJECT / "infra" / "local").glob("*.py")) if model_builder().exists() else []
+    sources += [PROJECT / "infra" / "local" / f"{name}.py" for name in MODEL_BUILDER]
     for source in sources:
-        sum_.update(source.read_bytes())
+        sum_.update(source.read_bytes() if source.exists() else b"")
     return sum_.hexdigest()
-
-
-def model_builder() -> Path:
-    """The module that builds the embedding model."""
-    return PROJECT / "infra" / "local" / "model.py"
 
 
 def is_installed(lock: str) -> bool:

@@ -31,6 +31,8 @@ START_CRASHES = 3
 """So many crashes before the first time that it is ready end the start: something is wrong that waiting cannot mend."""
 
 _READY_POLL = 0.05
+_STOP_POLL = 0.2
+_FOLLOW_POLL = 0.2
 _TICK = 1.0
 
 
@@ -44,6 +46,7 @@ class Service:
 
     `ready` answers at once whether it can be used; without it a service counts as ready when it was started. `before`
     runs ahead of every start, the first and those after a crash. `explain` says in a sentence what the end of the log means.
+    What others depend on has the lower `tier`: it stops when all of the higher ones have.
     """
 
     name: str
@@ -54,13 +57,14 @@ class Service:
     explain: Callable[[str], str | None] | None = None
     account: Account | None = None
     folder: Path = Path("/")
+    tier: int = 0
     stop_signal: int = signal.SIGTERM
     stop_seconds: float = 10.0
     start_seconds: float = 60.0
     death_signal: int = signal.SIGTERM
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True, eq=False)
 class _Running:
     service: Service
     process: subprocess.Popen[bytes] | None = None
@@ -108,18 +112,26 @@ class Supervisor:
     # --- starting
 
     def start(self, *services: Service) -> None:
-        """Starts services in order, all at once, and waits until each is ready.
+        """Launches services and waits until they, and all that were launched before, are ready.
 
         Raises:
             ServiceUnavailable: one did not become ready; the message has the last lines of its log.
             Stopped: a stop signal came meanwhile.
         """
-        started = [_Running(service=service) for service in services]
-        begun = time.monotonic()
-        for running in started:
+        self.launch(*services)
+        self.wait()
+
+    def launch(self, *services: Service) -> None:
+        """Starts services in order without waiting for any."""
+        for service in services:
+            running = _Running(service=service)
             self._services.append(running)
             self._launch(running)
-        while waiting := [running for running in started if not self._is_ready(running)]:
+
+    def wait(self) -> None:
+        """Waits until everything that was launched is ready; raises what `start` raises."""
+        begun = time.monotonic()
+        while waiting := [running for running in self._services if not self._is_ready(running)]:
             self._wait(_READY_POLL)
             if self._asked_to_stop:
                 raise Stopped
@@ -219,9 +231,13 @@ class Supervisor:
         running.restart_at = now + delay
 
     def _wait(self, seconds: float) -> None:
-        """Sleeps until a signal comes, at most so long, and shows what the logs said meanwhile."""
+        """Pauses, unless a stop signal came already."""
         if not self._asked_to_stop:
-            select.select([self._wake], [], [], min(seconds, 0.2) if self._follower else seconds)
+            self._pause(min(seconds, _FOLLOW_POLL) if self._follower else seconds)
+
+    def _pause(self, seconds: float) -> None:
+        """Sleeps until a signal comes, at most so long, and shows what the logs said meanwhile."""
+        select.select([self._wake], [], [], seconds)
         with suppress(BlockingIOError):
             os.read(self._wake, 512)
         if self._follower is not None:
@@ -246,33 +262,39 @@ class Supervisor:
     # --- stopping
 
     def stop(self) -> None:
-        """Stops everything in reverse order, each within its time, then by force. A second stop signal ends all at once."""
-        signals = self._asked_to_stop
-        for running in reversed(self._services):
-            if running.process is None:
-                continue
-            if not _has_ended(running.process):
-                with suppress(ProcessLookupError):
-                    os.kill(running.process.pid, running.service.stop_signal)
-            deadline = time.monotonic() + running.service.stop_seconds
-            while not _has_ended(running.process) and time.monotonic() < deadline:
-                self._wait_while_stopping(min(0.2, max(0.0, deadline - time.monotonic())))
-                if self._asked_to_stop > max(signals, 1):
-                    self._say("Ended at once.")
-                    self._kill_all()
-                    return
-            if not _has_ended(running.process):
-                self._say(f"{running.service.name} did not stop in {running.service.stop_seconds:.0f} s and was ended.")
-            _bury(running.process)
-            running.process = None
+        """Stops everything, the highest tier first, each service within its time, then by force.
+
+        A second stop signal ends everything at once.
+        """
+        patience = max(self._asked_to_stop, 1)
+        for tier in sorted({running.service.tier for running in self._services}, reverse=True):
+            if not self._stop_tier(tier, patience):
+                self._say("Ended at once.")
+                self._kill_all()
+                return
         (self.home / "run" / "state.json").unlink(missing_ok=True)
 
-    def _wait_while_stopping(self, seconds: float) -> None:
-        select.select([self._wake], [], [], seconds)
-        with suppress(BlockingIOError):
-            os.read(self._wake, 512)
-        if self._follower is not None:
-            self._follower.show()
+    def _stop_tier(self, tier: int, patience: int) -> bool:
+        """Whether it stopped before more than `patience` stop signals had come."""
+        stopping = {running: running.process for running in reversed(self._services) if running.service.tier == tier}
+        for running, process in stopping.items():
+            if process is not None and not _has_ended(process):
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, running.service.stop_signal)
+        begun = time.monotonic()
+        for running, process in stopping.items():
+            if process is None:
+                continue
+            deadline = begun + running.service.stop_seconds
+            while not _has_ended(process) and time.monotonic() < deadline:
+                self._pause(min(_STOP_POLL, max(0.0, deadline - time.monotonic())))
+                if self._asked_to_stop > patience:
+                    return False
+            if not _has_ended(process):
+                self._say(f"{running.service.name} did not stop in {running.service.stop_seconds:.0f} s and was ended.")
+            _bury(process)
+            running.process = None
+        return True
 
     def _kill_all(self) -> None:
         for running in reversed(self._services):

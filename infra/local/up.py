@@ -56,6 +56,7 @@ def run_up(settings: Settings, *, verbose: bool = False) -> int:
             held.callback(supervisor.stop)
             held.callback(services_path(settings.home).unlink, missing_ok=True)
             try:
+                settings = _launch_embedder(settings, supervisor)
                 settings = _start_stores(settings, supervisor, postgres)
                 _start_processes(settings, supervisor)
                 _welcome(settings, time.monotonic() - begun)
@@ -130,22 +131,35 @@ def _free_port(host: str, port: int, prefix: str) -> int:
         raise ConfigurationError(f"Port {port} on {host} {what}.", code="port") from error
 
 
-# --- what holds the data
+# --- what holds the data and the model
+
+
+def _launch_embedder(settings: Settings, supervisor: Supervisor) -> Settings:
+    """Its model loads while the database starts; the first `start` waits for both."""
+    if settings.embedding_provider != "local" or settings.embedder_url is not None:
+        return settings
+    embedder = socket_folder(settings.home) / "embedder.sock"
+    embedder.unlink(missing_ok=True)
+    settings = settings.model_copy(update={"embedder_url": f"unix://{quote(os.fspath(embedder))}"})
+    supervisor.launch(docwell_service(settings, "embedder", ready=_listens(embedder), tier=0))
+    return settings
 
 
 def _start_stores(settings: Settings, supervisor: Supervisor, postgres: EmbeddedPostgres) -> Settings:
     found: dict[str, SecretStr] = {}
     if settings.database_url is None:
         postgres.prepare()
-        supervisor.start(postgres_service(postgres))
-        postgres.provision()
+        supervisor.launch(postgres_service(postgres))
         found["database_url"] = SecretStr(postgres.url_owner)
         if settings.query_database_url is None:
             found["query_database_url"] = SecretStr(postgres.url_reader)
     if settings.redis_url is None:
         redis = EmbeddedRedis(settings.home)
-        supervisor.start(redis_service(redis))
+        supervisor.launch(redis_service(redis))
         found["redis_url"] = SecretStr(redis.url)
+    supervisor.wait()
+    if settings.database_url is None:
+        postgres.provision()
     settings = settings.model_copy(update=found)
     applied = migrate(_plain(settings.database_url) or "", _plain(settings.query_database_url))
     if applied:
@@ -179,14 +193,8 @@ def redis_service(redis: EmbeddedRedis) -> Service:
 
 
 def _start_processes(settings: Settings, supervisor: Supervisor) -> None:
-    run = settings.home / "run"
-    worker_ready = run / "worker.ready"
+    worker_ready = settings.home / "run" / "worker.ready"
     worker_ready.unlink(missing_ok=True)
-    if settings.embedding_provider == "local" and settings.embedder_url is None:
-        embedder = socket_folder(settings.home) / "embedder.sock"
-        embedder.unlink(missing_ok=True)
-        settings = settings.model_copy(update={"embedder_url": f"unix://{quote(os.fspath(embedder))}"})
-        supervisor.start(docwell_service(settings, "embedder", ready=_listens(embedder)))
     supervisor.start(
         docwell_service(settings, "scheduler"),
         docwell_service(settings, "worker", ready=worker_ready.exists, stop_seconds=20.0),
@@ -209,7 +217,12 @@ def _start_processes(settings: Settings, supervisor: Supervisor) -> None:
 
 
 def docwell_service(
-    settings: Settings, name: str, *options: str, ready: Callable[[], bool] | None = None, stop_seconds: float = 10.0
+    settings: Settings,
+    name: str,
+    *options: str,
+    ready: Callable[[], bool] | None = None,
+    tier: int = 1,
+    stop_seconds: float = 10.0,
 ) -> Service:
     """One of Docwell's own processes. Secrets go through its environment, never through its arguments."""
     return Service(
@@ -217,6 +230,7 @@ def docwell_service(
         # -P: a folder named like one of our packages in the working directory must not take its place.
         argv=[sys.executable, "-P", "-m", "infra.cli", name, *options],
         environment=process_environment(settings, os.environ),
+        tier=tier,
         folder=Path.cwd(),  # relative paths in the environment keep their meaning
         ready=ready,
         stop_seconds=stop_seconds,

@@ -35,7 +35,8 @@ with supervisor.signals():
     try:
         services = [
             Service(name=name, argv=[sys.executable, "-c", script, str(home), name], environment={},
-                    ready=(home / f"{name}.ready").exists, stop_seconds=plan.get("stop", 5.0), start_seconds=20.0)
+                    tier=plan.get("tiers", {}).get(name, 0),
+                    ready=(home / f"{name}.ready").exists, stop_seconds=plan.get("stop", 5.0))
             for name, script in plan["services"].items()
         ]
         supervisor.start(*services)
@@ -113,8 +114,8 @@ def _state(home: Path) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_one_stop_signal_ends_everything_in_reverse_order(home: Path, number: int) -> None:
-    with supervised(home, {"first": LIVE, "second": LIVE, "third": LIVE}) as process:
+def test_one_stop_signal_ends_everything_what_others_depend_on_last(home: Path, number: int) -> None:
+    with supervised(home, {"first": LIVE, "second": LIVE, "third": LIVE}, tiers={"second": 1, "third": 2}) as process:
         process.send_signal(number)
         assert "end" in process.communicate(timeout=30)[0]
     assert process.returncode == 0
