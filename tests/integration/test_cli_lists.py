@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from infra.cli import app
 from infra.doctor import look_at_disk, look_at_inotify, look_at_python
