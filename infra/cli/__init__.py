@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-import click
 import typer
 
 from infra.cli import config, documents, ingest, jobs, processes, search, sources
@@ -45,11 +44,11 @@ def main() -> None:
     """Run one command: exit 0 done, 1 the work failed, 2 wrong usage, 3 a service it needs is not reachable."""
     try:
         sys.exit(app(standalone_mode=False) or 0)
-    except click.exceptions.Exit as error:
+    except typer.Exit as error:
         sys.exit(error.exit_code)
-    except click.exceptions.Abort:
+    except typer.Abort:
         sys.exit(FAILED)
-    except click.ClickException as error:
+    except typer.TyperException as error:
         error.show()
         sys.exit(WRONG_USAGE)
     except ServiceUnavailable as error:
