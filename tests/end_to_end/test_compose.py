@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.metadata
 import itertools
+import json
 import os
 import re
 import secrets
@@ -133,6 +135,13 @@ class Stack:
             return self.is_healthy(service, name)
 
         wait_until(healthy, START_SECONDS, lambda: f"{name} is not healthy: {self.log(name)}")
+
+    def execute(self, name: str, *command: str) -> Any:
+        """As `docker compose exec`: a command beside the process, in its environment; what it prints is one JSON document."""
+        environment = self.environment(name, name)
+        done = subprocess.run(self.argv(command), env=environment, cwd=self.folder, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")[-3000:]
@@ -314,6 +323,21 @@ def test_every_image_from_elsewhere_is_pinned_by_a_tag() -> None:
         assert re.search(r":\d+\.\d+", image), image
 
 
+def test_the_dockerfile_installs_all_that_builds_the_wheel_from_the_lock() -> None:
+    dockerfile = (ROOT / "infra/docker/Dockerfile").read_text(encoding="utf-8")
+    taken = re.search(r"keep = /\^\(([^)]+)\)==/", dockerfile)
+    assert taken is not None
+    needed, waiting = set(), ["hatchling"]
+    while waiting:
+        name = waiting.pop()
+        needed.add(name)
+        requirements = importlib.metadata.requires(name) or []
+        waiting += [found for one in requirements if ";" not in one and (found := re.split(r"[^\w.-]", one)[0]) not in needed]
+    assert set(taken[1].split("|")) == needed
+    lock = (ROOT / "requirements/install.txt").read_text(encoding="utf-8")
+    assert needed <= set(re.findall(r"^([a-z0-9._-]+)==", lock, re.MULTILINE))
+
+
 def test_the_query_image_holds_none_of_the_ingest_sides_packages() -> None:
     lock = (ROOT / "requirements/query.txt").read_text(encoding="utf-8")
     held = set(re.findall(r"^([a-z0-9._-]+)==", lock, re.MULTILINE))
@@ -382,6 +406,10 @@ def test_a_file_in_the_inbox_is_found_over_mcp_through_the_services_of_compose(s
     wait_until(is_found, ANSWER_SECONDS, lambda: "\n".join(stack.log(name) for name in ("watcher", "worker", "mcp")))
     assert found[0]["path"] == "heron.md"
     assert "semantic" in found[0]["matched_by"]
+
+    # What the documents say to run inside of the containers.
+    assert stack.execute("mcp", "docwell", "search", "grey heron", "--json")["results"][0]["path"] == "heron.md"
+    assert stack.execute("worker", "docwell", "status", "--json")["documents"]["searchable"] == 1
 
     # Neither door opens without its token.
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
