@@ -24,9 +24,9 @@ from shared.tokens import load_tokenizer
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-# Padded tokens in one run of the model. 1,024 keep its intermediate results (6 MB) near the processor's cache: 4,096 took
-# a fifth more processor time per token, and a query would wait four times as long for its turn.
-BATCH_TOKENS = 1024
+# Padded tokens in one run of the model: one full window, or many short texts. Larger batches gave no more texts per second
+# (2,048 took a third more time for short ones, as the intermediate results leave the cache), and a query waits for one batch.
+BATCH_TOKENS = 512
 # Texts tokenized at once; bounds memory, and leaves enough to group by length.
 _GROUP = 256
 _MAX_TOKENS = 512
