@@ -17,7 +17,7 @@ from query_server.answers import Explanation, Leg, Notice, Passage, SearchAnswer
 from query_server.cursor import Cursor, CursorExpired, decode_cursor, question_hash
 from query_server.retrieve.budget import cost, cut_text, take
 from query_server.retrieve.citation import cite
-from query_server.retrieve.confidence import threshold_of
+from query_server.retrieve.confidence import Calibration, calibration_of
 from query_server.retrieve.encode import Encoded
 from query_server.retrieve.filters import EVERYTHING, Filters
 from query_server.retrieve.fusion import Fused, RankedList, fuse
@@ -70,7 +70,7 @@ class Legs:
 
     keyword: Sequence[KeywordHit] = ()
     semantic: Sequence[Sequence[SemanticHit]] = ()
-    threshold: float | None = None
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ def _run_legs(
     semantic: list[Sequence[SemanticHit]] = []
     if space is not None:
         semantic.extend(_near(connection, request, scope, space, vector, principal) for vector in encoded.vectors)
-    return Legs(keyword=keyword, semantic=semantic, threshold=threshold_of(space.model) if space is not None else None)
+    return Legs(keyword=keyword, semantic=semantic, calibration=calibration_of(space.model) if space is not None else None)
 
 
 def _near(
@@ -171,9 +171,9 @@ def _rank(
 
 
 def _supported(legs: Legs, mode: Mode) -> bool:
-    """Whether anything found is about the question. Without a calibrated threshold the nearest vector is taken for it."""
+    """Whether anything found is about the question. Of a model that nobody measured the nearest passage is taken for it."""
     similarities = [hit.similarity for hits in legs.semantic for hit in hits[:1]]
-    if similarities and (legs.threshold is None or max(similarities) >= legs.threshold):
+    if similarities and (legs.calibration is None or max(similarities) >= legs.calibration.relevant):
         return True
     if mode == "keyword":
         return bool(legs.keyword)
@@ -228,7 +228,7 @@ def _passage(hit: Ranked, text: str, names: Names, legs: Legs, *, explain: bool)
     place = hit.place
     keyword = next((found for found in legs.keyword if found.key == place.key), None)
     similarity = max((found.similarity for hits in legs.semantic for found in hits if found.key == place.key), default=None)
-    certain = similarity is not None and legs.threshold is not None and similarity >= legs.threshold
+    certain = similarity is not None and legs.calibration is not None and similarity >= legs.calibration.certain
     explanation = None
     if explain:
         explanation = Explanation(

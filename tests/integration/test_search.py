@@ -16,6 +16,7 @@ from query_server.access import LOCAL, NOBODY, Principal, scope
 from query_server.retrieve.filters import EVERYTHING
 from query_server.retrieve.keyword import FrequencyCache, keyword_leg
 from query_server.retrieve.scope import measure
+from query_server.retrieve.search import Mode
 from query_server.service import SearchService
 from query_server.snapshot import Snapshots
 from shared.database import connect, open_pool
@@ -236,7 +237,7 @@ def test_a_forgotten_filter_returns_nothing(corpus: Corpus, database: Database) 
     tables = ("audience", "document", "version", "chunk", "version_chunk", "chunk_terms", "namespace", "source", corpus.vectors)
     with connect(database.reader_url, as_reader=True) as connection:
         for table in tables:
-            assert connection.execute(f"SELECT count(*) FROM docwell.{table}").fetchone() == (0,)  # type: ignore[arg-type]
+            assert connection.execute(f"SELECT count(*) FROM docwell.{table}").fetchone() == (0,)
         numbers = query_terms("alpha").numbers
         assert connection.execute("SELECT * FROM docwell.document_frequencies(%s, '{1,2,3}', 9)", (numbers,)).fetchall() == [
             (numbers[0], 0)
@@ -280,7 +281,7 @@ def test_a_namespace_of_one_percent_gets_all_that_it_asks_for(corpus: Corpus, se
     ],
 )
 def test_every_leg_keeps_to_every_filter(
-    corpus: Corpus, service: Service, mode: str, filters: dict[str, Any], expected: set[str]
+    corpus: Corpus, service: Service, mode: Mode, filters: dict[str, Any], expected: set[str]
 ) -> None:
     one = add(corpus, "a/one.md", text_chunk("shared words first"), tags=["red"])
     add(corpus, "b/two.txt", text_chunk("shared words second"), tags=["red", "new"])
