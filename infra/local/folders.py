@@ -12,12 +12,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from infra.local.accounts import Account
 from shared.errors import ConfigurationError, PermanentError
 
 SOCKET_PATH_BYTES = 107
 """The longest path of a Unix socket on Linux (unix(7): 108 bytes with the closing NUL); macOS takes 103."""
 
-_LONGEST_SOCKET = "pg/.s.PGSQL.5432"
+_LONGEST_SOCKET = "own/embedder.sock"
 
 
 def home_key(home: Path) -> str:
@@ -42,10 +43,15 @@ def private_folder(folder: Path, *, uid: int | None = None, mode: int | None = N
             if uid != os.geteuid():
                 os.chown(folder, uid, -1)
         found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid:
+        if not stat.S_ISDIR(found.st_mode):
             raise ConfigurationError(
-                f"{folder} must be a folder that belongs to the user with the number {uid}, and is not (owner {found.st_uid})."
-                " Remove it, or set DOCWELL_HOME to another folder.",
+                f"{folder} must be a folder, and is none. Remove it, or set DOCWELL_HOME to another folder.", code="folder_owner"
+            )
+        if found.st_uid != uid:
+            owner = Account.of(found.st_uid).name
+            raise ConfigurationError(
+                f"{folder} belongs to {owner!r} and must belong to {Account.of(uid).name!r}. Start Docwell as {owner!r}, or set"
+                " DOCWELL_HOME to another folder.",
                 code="folder_owner",
             )
         if stat.S_IMODE(found.st_mode) & 0o022 or (stat.S_IMODE(found.st_mode) & mode) != mode:
@@ -83,6 +89,15 @@ def socket_folder(home: Path) -> Path:
     if len(os.fsencode(run / _LONGEST_SOCKET)) <= SOCKET_PATH_BYTES - 4:
         return private_folder(run)
     return outside_socket_folder(home)
+
+
+def own_sockets(home: Path) -> Path:
+    """For the sockets of this user's own processes: nobody else may pass, not even PostgreSQL's account.
+
+    Raises:
+        ConfigurationError: the folder belongs to somebody else.
+    """
+    return private_folder(socket_folder(home) / "own", mode=0o700)
 
 
 def outside_socket_folder(home: Path) -> Path:

@@ -19,7 +19,7 @@ from infra.local.accounts import can
 from infra.local.folders import exclusive, outside_socket_folder, prepare_home, private_folder, socket_folder, storage_problem
 from infra.local.logs import last_lines, open_log
 from infra.local.placement import MAJOR_VERSION, Placement, place
-from infra.local.processes import command_line, is_alive, spawn, working_in
+from infra.local.processes import command_line, dies_with_parent, is_alive, spawn, working_in
 from shared.errors import ConfigurationError, ServiceUnavailable
 
 DATABASE = "docwell"
@@ -173,7 +173,8 @@ class EmbeddedPostgres:
     # --- steps
 
     def _reachable_sockets(self, placement: Placement) -> Path:
-        for base in (socket_folder(self.home), outside_socket_folder(self.home)):
+        for choose in (socket_folder, outside_socket_folder):
+            base = choose(self.home)
             folder = private_folder(base / "pg", uid=placement.uid, mode=0o700)
             if placement.account is None or can(placement.account, "x", folder):
                 return base
@@ -226,6 +227,7 @@ class EmbeddedPostgres:
             user=account.uid if account else None,
             group=account.gid if account else None,
             extra_groups=[] if account else None,
+            preexec_fn=dies_with_parent(signal.SIGTERM),
             capture_output=True,
             text=True,
             errors="replace",

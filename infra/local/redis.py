@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from urllib.parse import quote
 
-from infra.local.folders import prepare_home, socket_folder
+from infra.local.folders import own_sockets, prepare_home
 from infra.local.logs import last_lines, open_log
 from infra.local.processes import command_line, is_alive, spawn
 from shared.errors import ConfigurationError, ServiceUnavailable
@@ -56,7 +56,7 @@ class EmbeddedRedis:
     @property
     def socket(self) -> Path:
         """The Unix socket, which only this user can open."""
-        return socket_folder(self.home) / "redis.sock"
+        return own_sockets(self.home) / "redis.sock"
 
     @property
     def url(self) -> str:

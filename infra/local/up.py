@@ -18,7 +18,7 @@ import httpx
 from pydantic import SecretStr
 
 from infra.local.banner import ready_lines, show
-from infra.local.folders import exclusive, prepare_home, socket_folder, storage_problem
+from infra.local.folders import exclusive, own_sockets, prepare_home, storage_problem
 from infra.local.postgres import START_SECONDS, STOP_SECONDS, EmbeddedPostgres
 from infra.local.redis import EmbeddedRedis
 from infra.local.runtime import Services, announce, lock_path, services_path
@@ -138,7 +138,7 @@ def _launch_embedder(settings: Settings, supervisor: Supervisor) -> Settings:
     """Its model loads while the database starts; the first `start` waits for both."""
     if settings.embedding_provider != "local" or settings.embedder_url is not None:
         return settings
-    embedder = socket_folder(settings.home) / "embedder.sock"
+    embedder = own_sockets(settings.home) / "embedder.sock"
     embedder.unlink(missing_ok=True)
     settings = settings.model_copy(update={"embedder_url": f"unix://{quote(os.fspath(embedder))}"})
     supervisor.launch(docwell_service(settings, "embedder", ready=_listens(embedder), tier=0))

@@ -87,7 +87,7 @@ def test_a_lock_is_held_by_one_and_free_after_it(place: Path) -> None:
 def test_a_link_in_the_place_of_a_private_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.raises(ConfigurationError, match="must be a folder that belongs to"):
+    with pytest.raises(ConfigurationError, match="must be a folder, and is none"):
         private_folder(tmp_path / "link")
 
 
