@@ -27,8 +27,8 @@ def chunk_document(
 ) -> tuple[Chunk, ...]:
     """The chunks of a document in reading order, each of at most `target_tokens` tokens with its overlap.
 
-    Borders come from the content around them: an edit of one paragraph changes three chunks at most, but for about one edit
-    in ten thousand (docs/decisions/0004-chunk-borders.md). The same document always gives the same chunks.
+    Borders come from the content around them: an edit of one paragraph changes three chunks at most, and four in some texts for
+    less than one edit in a thousand (docs/decisions/0004-chunk-borders.md). The same document always gives the same chunks.
     """
     sizes = Sizes(target=target_tokens, overlap=min(overlap_tokens, target_tokens // 2))
     if parsed.is_source:

@@ -30,8 +30,12 @@ class Sizes:
 
     @property
     def window(self) -> int:
-        """The smallest distance between two borders; a sixth keeps stretches without a border below the limit, nearly always."""
-        return self.target // 6
+        """The smallest distance between two borders.
+
+        A quarter: a section that outgrows one chunk then falls into three at most, and stretches without a border that are
+        larger than a chunk stay rare.
+        """
+        return self.target // 4
 
     @property
     def big_paragraph(self) -> int:
