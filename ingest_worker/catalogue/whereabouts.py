@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg import Connection
-from psycopg.rows import class_row
+from psycopg.rows import args_row, class_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,31 @@ class Placed:
 
 
 _PLACED = "SELECT document_id, path, locator, size, modified_ns, sha256, state FROM docwell.document"
+
+
+class Known(NamedTuple):
+    """What a sweep compares a file with; a tuple, since a sweep makes one for every document."""
+
+    document_id: uuid.UUID
+    path: str
+    size: int | None
+    modified_ns: int | None
+    state: str
+
+
+_KNOWN = """
+    SELECT document_id, path, size, modified_ns, state FROM docwell.document
+    WHERE source_id = %s AND state <> 'deleted'
+    ORDER BY path COLLATE "C"
+"""
+
+
+def stream_known(connection: Connection[Any], source_id: int) -> Generator[Known]:
+    """The source's documents in the byte order of their paths, streamed."""
+    with connection.transaction(), connection.cursor(name="stream_known", row_factory=args_row(Known)) as cursor:
+        cursor.itersize = 5000
+        cursor.execute(_KNOWN, (source_id,), binary=True)
+        yield from cursor
 
 
 def placed_at(connection: Connection[Any], source_id: int, paths: Sequence[str]) -> dict[str, Placed]:

@@ -6,16 +6,16 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import structlog
 
 from ingest_worker.catalogue import whereabouts
-from ingest_worker.catalogue.documents import KnownDocument, known_documents
 from ingest_worker.catalogue.sources import Source, record_sweep
+from ingest_worker.catalogue.whereabouts import Known
 from ingest_worker.intake.ignore import IgnoreRules
 from ingest_worker.intake.observe import Kind, digest, disk_name, look, look_at_root
 from ingest_worker.intake.orders import WAIT_SECONDS, Order, Relocate, Remove, Take, carry_out
@@ -152,7 +152,7 @@ class _Sweep:
         with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
             self._may_move = whereabouts.has_read_content(connection, self._source.source_id)
             files = walk(self._root.path, self._rules, self._tally, stopped=self._stop.is_set)
-            known = cast("Generator[KnownDocument]", known_documents(connection, self._source.source_id))
+            known = whereabouts.stream_known(connection, self._source.source_id)
             with contextlib.closing(files), contextlib.closing(known):
                 seen = 0
                 for found, document in _merged(files, known):
@@ -165,7 +165,7 @@ class _Sweep:
             self._flush_new()
             self._flush_known()
 
-    def _compare(self, found: Found | None, document: KnownDocument | None) -> None:
+    def _compare(self, found: Found | None, document: Known | None) -> None:
         if document is None:
             if found is not None and self._rests(found):
                 if found.size == 0:
@@ -348,7 +348,7 @@ def _batches(items: list[_T]) -> Iterator[list[_T]]:
         yield items[start : start + BATCH]
 
 
-def _merged(files: Iterator[Found], documents: Iterator[KnownDocument]) -> Iterator[tuple[Found | None, KnownDocument | None]]:
+def _merged(files: Iterator[Found], documents: Iterator[Known]) -> Iterator[tuple[Found | None, Known | None]]:
     """Both in the byte order of their paths, side by side."""
     found, known = next(files, None), next(documents, None)
     while found is not None or known is not None:
