@@ -23,7 +23,7 @@ from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.parse.cage import Parsed, ParserCage
 from ingest_worker.parse.errors import Skipped
 from ingest_worker.parse.fingerprint import parser_fingerprint
-from ingest_worker.publish import NewVersion, Published, VectorsMissing, publish, unpublish
+from ingest_worker.publish import NewVersion, Published, VectorsMissing, publish, unpublish, withdraw
 from shared.config import Settings
 from shared.database import Pool
 from shared.documents import Chunk, DocumentState
@@ -134,15 +134,12 @@ def _delete(connection: Connection[Any], job: ClaimedJob) -> JobReport:
 def _skip_unread(connection: Connection[Any], job: ClaimedJob, document: JobDocument, refusal: Refused) -> JobReport:
     with connection.transaction():
         jobs.fence(connection, job)
+        # What was served before is no longer what is there.
+        withdraw(connection, document.document_id, state=DocumentState.SKIPPED, code=refusal.code, reason=str(refusal))
+        catalogue.record_seen(connection, document.document_id, size=refusal.size, modified_ns=refusal.modified_ns)
         rerun = jobs.succeed(connection, job, "skipped")
-        catalogue.record_failure(
-            connection,
-            document.document_id,
-            state="queued" if rerun else "skipped",
-            code=refusal.code,
-            reason=str(refusal),
-            permanent=True,
-        )
+        if rerun:
+            catalogue.record_queued(connection, document.document_id)
     return JobReport(result="skipped", rerun=rerun)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from psycopg import Connection
 
 from ingest_worker.catalogue import chunks as rows
+from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob
 from shared.documents import Chunk, DocumentState
@@ -135,7 +136,7 @@ def publish(
         removed = _remove(connection, leaving, {version.audience_id: entered})
         rerun = jobs.succeed(connection, job, version.state.value, chunks=len(version.chunks), embedded=len(vectors))
         if rerun:
-            connection.execute("UPDATE docwell.document SET state = 'queued' WHERE document_id = %s", (job.document_id,))
+            catalogue.record_queued(connection, job.document_id)
         return Published(chunks=len(version.chunks), added=len(added), removed=removed, rerun=rerun)
 
 
@@ -151,6 +152,8 @@ def _doomed_versions(connection: Connection[Any], document_id: uuid.UUID, versio
 
 
 def _chunks_of(connection: Connection[Any], versions: list[int]) -> set[tuple[int, uuid.UUID]]:
+    if not versions:
+        return set()
     return {(row[0], row[1]) for row in connection.execute(_CHUNKS_OF, (versions,)).fetchall()}
 
 
@@ -236,7 +239,7 @@ def unpublish(connection: Connection[Any], job: ClaimedJob) -> bool:
         withdraw(connection, job.document_id, state=DocumentState.DELETED)
         rerun = jobs.succeed(connection, job, "deleted")
         if rerun:
-            connection.execute("UPDATE docwell.document SET state = 'queued' WHERE document_id = %s", (job.document_id,))
+            catalogue.record_queued(connection, job.document_id)
         else:
             connection.execute("DELETE FROM docwell.pushed_content WHERE document_id = %s", (job.document_id,))
         return rerun

@@ -50,11 +50,13 @@ def open_pool(
     as_reader: bool = False,
     statement_timeout_ms: int = 60_000,
     wait_seconds: float = 10.0,
+    check: bool = True,
 ) -> Pool:
     """A pool that opens connections when they are first wanted and mends itself when PostgreSQL was away.
 
     `as_reader` makes every connection read-only under the role `docwell_reader`, whoever logs in.
-    `wait_seconds` is how long `connection()` waits for a free one before it gives up.
+    `wait_seconds` is how long `connection()` waits for a free one before it gives up. `check` asks PostgreSQL at each
+    `connection()` whether it is still there, so that nobody is handed a connection that died while it was idle.
     """
     return ConnectionPool(
         url,
@@ -69,7 +71,7 @@ def open_pool(
         max_idle=300,
         reconnect_timeout=wait_seconds,
         configure=_configure,
-        check=ConnectionPool.check_connection,
+        check=ConnectionPool.check_connection if check else None,
         name=name,
         open=True,
     )
@@ -94,13 +96,26 @@ def connect(url: str, *, name: str = "docwell", as_reader: bool = False, autocom
     return connection
 
 
+# SQLSTATE classes of a server that is away or in need: connection, resources, operator intervention, system error.
+_AWAY = ("08", "53", "57P", "58")
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether this error of psycopg means that PostgreSQL cannot be reached or cannot work, and not that a statement is wrong."""
+    if isinstance(error, PoolTimeout):
+        return True
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    return error.sqlstate is None or error.sqlstate.startswith(_AWAY)
+
+
 @contextmanager
 def reachable() -> Iterator[None]:
     """Turns the loss of PostgreSQL into ServiceUnavailable, which names it and says how to start it."""
     try:
         yield
     except (PoolTimeout, psycopg.OperationalError) as error:
-        if isinstance(error, psycopg.errors.QueryCanceled | psycopg.errors.TransactionRollback):
+        if not is_away(error):
             raise
         raise ServiceUnavailable(_UNREACHABLE.format(error=first_line(error)), code="database_unavailable") from error
 

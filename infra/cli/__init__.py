@@ -49,7 +49,11 @@ def main() -> None:
     except typer.Abort:
         sys.exit(FAILED)
     except typer.TyperException as error:
-        error.show()
+        # Only the errors of usage can show themselves, with the line that names the command's help.
+        show = getattr(error, "show", None)
+        if show is None:
+            raise
+        show()
         sys.exit(WRONG_USAGE)
     except ServiceUnavailable as error:
         _complain(error, NO_SERVICE)

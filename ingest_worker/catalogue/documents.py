@@ -323,6 +323,18 @@ def record_unchanged(connection: Connection[Any], document: JobDocument, content
     )
 
 
+def record_seen(connection: Connection[Any], document_id: uuid.UUID, *, size: int | None, modified_ns: int | None) -> None:
+    """Keep the size (bytes) and time (ns) of a file that was seen and not read, so that a sweep asks again only after a change."""
+    connection.execute(
+        "UPDATE docwell.document SET size = %s, modified_ns = %s WHERE document_id = %s", (size, modified_ns, document_id)
+    )
+
+
+def record_queued(connection: Connection[Any], document_id: uuid.UUID) -> None:
+    """The document's job is queued to run again."""
+    connection.execute("UPDATE docwell.document SET state = 'queued' WHERE document_id = %s", (document_id,))
+
+
 _FAILED_DOCUMENT = """
     UPDATE docwell.document SET
         state = %(state)s, reason_code = %(code)s, reason = %(reason)s,

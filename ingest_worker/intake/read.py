@@ -20,7 +20,15 @@ class Gone(PermanentError):
 
 
 class Refused(PermanentError):
-    """The file may not be read: the document is skipped, with this reason."""
+    """The file may not be read: the document is skipped, with this reason.
+
+    `size` (bytes) and `modified_ns` are the file's, when they are known, so that a sweep asks again only after a change.
+    """
+
+    def __init__(self, message: str, *, code: str, size: int | None = None, modified_ns: int | None = None) -> None:
+        super().__init__(message, code=code)
+        self.size = size
+        self.modified_ns = modified_ns
 
 
 def read_content(connection: Connection[Any], document: JobDocument, *, max_bytes: int) -> Content:
@@ -78,6 +86,8 @@ def read_file(path: Path, *, max_bytes: int) -> Content:
             raise Refused(
                 f"{path} has {before.st_size:,} bytes, the limit is {max_bytes:,}. Raise DOCWELL_MAX_BYTES to take it.",
                 code="too_large",
+                size=before.st_size,
+                modified_ns=before.st_mtime_ns,
             )
         try:
             data = file.read(max_bytes + 1)

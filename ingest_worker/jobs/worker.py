@@ -30,7 +30,7 @@ from ingest_worker.jobs.wake import WORK
 from ingest_worker.parse.cage import CageLimits, ParserCage
 from ingest_worker.pipeline import JobReport, Tools, run_job
 from shared.config import Settings
-from shared.database import check_schema, open_pool
+from shared.database import check_schema, is_away, open_pool
 from shared.documents import JobState
 from shared.embedding.open import open_embedder
 from shared.embedding.protocol import Embedder
@@ -53,7 +53,8 @@ class Worker:
         self._rng = random.Random()  # noqa: S311 - jitter, no secret
         if settings.database_url is None:
             raise PermanentError("No database is set. Set DOCWELL_DATABASE_URL, or start everything with `docwell up`.")
-        self._pool = open_pool(settings.database_url.get_secret_value(), name="docwell-worker", size=3)
+        # Unchecked: a connection that died is noticed by the claim, before there is a job to lose.
+        self._pool = open_pool(settings.database_url.get_secret_value(), name="docwell-worker", size=3, check=False)
         self._cage = ParserCage(
             CageLimits(timeout_seconds=settings.parse_timeout_seconds, memory_bytes=settings.parse_memory_bytes)
         )
@@ -95,11 +96,11 @@ class Worker:
             log.info("lease_lost")
         except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure) as error:
             self._fail(job, TransientError(f"Two publishers met: {error}", code="conflict"))
-        except psycopg.OperationalError:
-            raise
         except DocwellError as error:
             self._fail(job, error)
         except Exception as error:
+            if is_away(error):
+                raise
             log.exception("job_crashed")
             self._fail(job, TransientError(f"{type(error).__name__}: {error}", code="internal_error"))
         finally:

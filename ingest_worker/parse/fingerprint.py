@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib.metadata import version
 
 _PARSER = 1
@@ -11,6 +12,7 @@ _CHUNKER = 1
 _LIBRARIES = ("markdown-it-py", "mdit-py-plugins", "pypdfium2", "tree-sitter", "tree-sitter-language-pack")
 
 
+@lru_cache(maxsize=8)
 def parser_fingerprint(chunk_tokens: int, chunk_overlap: int) -> str:
     """A stable string of the versions of parsers and chunkers and of the settings that change what they give."""
     libraries = ",".join(f"{name}={version(name)}" for name in _LIBRARIES)

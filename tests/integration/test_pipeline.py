@@ -172,6 +172,19 @@ def test_what_nothing_reads_yet_is_skipped_with_its_reason(inbox: Inbox) -> None
     assert inbox.document("empty.md")["searchable"] is False
 
 
+def test_a_file_that_grew_over_the_limit_is_skipped_and_its_old_text_goes(inbox: Inbox) -> None:
+    (inbox.root / "a.md").write_text("# A\n\nText.\n")
+    inbox.take("a.md")
+    with (inbox.root / "a.md").open("ab") as file:
+        file.truncate(inbox.tools.settings.max_bytes + 1)
+    (report,) = inbox.take("a.md")
+    document = inbox.document("a.md")
+    assert (report.result, document["state"], document["reason_code"]) == ("skipped", "skipped", "too_large")
+    assert document["searchable"] is False
+    row = inbox.connection.execute("SELECT size FROM docwell.document").fetchone()
+    assert row == (inbox.tools.settings.max_bytes + 1,)
+
+
 def test_a_damaged_new_version_leaves_the_old_one_served(inbox: Inbox) -> None:
     good = _pdf("The contract ends in May.")
     (inbox.root / "a.pdf").write_bytes(good)

@@ -7,6 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shared.errors import ConfigurationError
 from shared.tokens import TokenCounter, load_token_counter
@@ -41,6 +43,12 @@ def test_counting_many_equals_counting_each(counter: TokenCounter) -> None:
     texts = ["", "one", LONG, "two words", "每天需要多少蛋白质？", LONG[:40_000]]
     assert counter.count_many(texts) == [counter.count(text) for text in texts]
     assert counter.count_many([]) == []
+
+
+@given(st.text(st.sampled_from("ab é\u0301ﬁﷺ每天_-.,;:()\n\t\u00a0\u3000\u200bЯä😀1")))
+def test_words_count_in_a_text_as_they_do_alone(text: str) -> None:
+    counter = load_token_counter()
+    assert counter.count(text) == len(counter.offsets(text))
 
 
 def test_windows_do_not_change_the_count_of_text_with_spaces(counter: TokenCounter) -> None:
