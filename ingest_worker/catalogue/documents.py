@@ -324,7 +324,7 @@ def record_unchanged(connection: Connection[Any], document: JobDocument, content
 
 
 def record_seen(connection: Connection[Any], document_id: uuid.UUID, *, size: int | None, modified_ns: int | None) -> None:
-    """Keep the size (bytes) and time (ns) of a file that was seen and not read, so that a sweep asks again only after a change."""
+    """Keep size (bytes) and time (ns) of a file that was seen and not read: a sweep asks again only after a change."""
     connection.execute(
         "UPDATE docwell.document SET size = %s, modified_ns = %s WHERE document_id = %s", (size, modified_ns, document_id)
     )

@@ -124,10 +124,7 @@ def compare(runs: int = 5) -> list[dict[str, Any]]:
                 "runs": cold["n"],
             }
         )
-    for name in DRIVERS:
-        if name not in names:
-            rows.append({"system": f"{name} (not installed, left out)"})
-    return rows
+    return rows + [{"system": f"{name} (not installed, left out)"} for name in DRIVERS if name not in names]
 
 
 def _docwell_figures() -> dict[str, float]:
