@@ -27,8 +27,8 @@ def file_to_searchable() -> list[dict[str, Any]]:
 
 
 def _drop(made: Instance, name: str) -> float:
-    from query_server.service import open_service
     from infra.local.runtime import attach
+    from query_server.service import open_service
 
     marker = f"marker-{name}-xyzzy"
     draft = made.folder / f"{name}.md"
