@@ -183,8 +183,8 @@ def _serve(job: ClaimedJob, version: NewVersion, tools: Tools) -> JobReport:
     embedder = tools.embedder()
     unique = {chunk.input_id: chunk for chunk in version.chunks}
     with tools.pool.connection() as connection:
-        space_id = spaces.active_space(connection, embedder.fingerprint)
-        wanted = set(unique) - rows.inputs_with_vector(connection, space_id, list(unique))
+        space = spaces.active_space(connection, embedder.fingerprint)
+        wanted = set(unique) - rows.inputs_with_vector(connection, space.space_id, list(unique))
     for _ in range(_ROUNDS):
         vectors |= _embed(embedder, [unique[key] for key in unique if key in wanted])
         try:
@@ -193,7 +193,7 @@ def _serve(job: ClaimedJob, version: NewVersion, tools: Tools) -> JobReport:
                     connection,
                     job,
                     version,
-                    space_id=space_id,
+                    space=space,
                     vectors=vectors,
                     keep_versions=tools.settings.keep_versions,
                 )

@@ -97,7 +97,7 @@ def publish(
     job: ClaimedJob,
     version: NewVersion,
     *,
-    space_id: int,
+    space: rows.Space,
     vectors: Mapping[uuid.UUID, NDArray[np.float32]],
     keep_versions: int,
 ) -> Published:
@@ -126,7 +126,7 @@ def publish(
 
         rows.insert_chunks(connection, version.audience_id, added)
         rows.hold(connection, leaving | (new - old))
-        missing = rows.insert_vectors(connection, space_id, version.audience_id, [chunk.input_id for chunk in added], vectors)
+        missing = rows.insert_vectors(connection, space, version.audience_id, [chunk.input_id for chunk in added], vectors)
         if missing:
             raise VectorsMissing(frozenset(missing))
         entered = rows.insert_terms(connection, version.audience_id, added)

@@ -6,14 +6,15 @@ from typing import Any
 
 from psycopg import Connection
 
+from ingest_worker.catalogue.chunks import Space
 from shared.embedding.fingerprint import Fingerprint
 from shared.errors import ConfigurationError
 
-_ACTIVE = "SELECT space_id, fingerprint, model, dimension FROM docwell.embedding_space WHERE state = 'active'"
+_ACTIVE = "SELECT space_id, fingerprint, model, dimension, crowded FROM docwell.embedding_space WHERE state = 'active'"
 
 
-def active_space(connection: Connection[Any], fingerprint: Fingerprint) -> int:
-    """The number of the space that searches use, made with this model when the index has none yet.
+def active_space(connection: Connection[Any], fingerprint: Fingerprint) -> Space:
+    """The space that searches use, made with this model when the index has none yet.
 
     Raises:
         ConfigurationError: the index was made with another model; the message has the ways out.
@@ -34,4 +35,4 @@ def active_space(connection: Connection[Any], fingerprint: Fingerprint) -> int:
             " DOCWELL_EMBEDDING_PROVIDER back, or start with a new database.",
             code="embedding_mismatch",
         )
-    return int(row[0])
+    return Space(space_id=row[0], crowded=row[4])

@@ -16,6 +16,7 @@ from psycopg import Connection
 from psycopg.rows import class_row
 
 from ingest_worker.catalogue import documents as catalogue
+from ingest_worker.catalogue.chunks import Space
 from ingest_worker.catalogue.documents import Content, Observed
 from ingest_worker.catalogue.sources import ensure_audience, ensure_namespace, ensure_source
 from ingest_worker.jobs import table as jobs
@@ -117,7 +118,9 @@ class Corpus:
         version = NewVersion(
             version_id=version_id, number=number, audience_id=audience, state=state, title=title, chunks=tuple(chunks)
         )
-        return publish(self.connection, job, version, space_id=self.space_id, vectors=vectors, keep_versions=keep_versions)
+        return publish(
+            self.connection, job, version, space=Space(space_id=self.space_id), vectors=vectors, keep_versions=keep_versions
+        )
 
     def add(self, path: str, chunks: Sequence[Chunk], **facts: Any) -> uuid.UUID:
         """Ask for a document and serve it at once; `facts` go to `ask`, `vectors` and the like to `serve`."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest_worker.catalogue import documents as catalogue
+from ingest_worker.catalogue.chunks import Space
 from ingest_worker.catalogue.sources import Source, ensure_audience, ensure_folder_source, get_source
 from ingest_worker.intake.folder import FolderWatcher
 from ingest_worker.intake.ignore import IgnoreRules
@@ -138,7 +139,7 @@ def _do(connection: Any, job: jobs.ClaimedJob) -> tuple[str, str]:
     )
     version_id, number = catalogue.begin_version(connection, document, content, audience_id=audience, fingerprint="test")
     version = NewVersion(version_id=version_id, number=number, audience_id=audience, state=DocumentState.SKIPPED)
-    publish(connection, job, version, space_id=0, vectors={}, keep_versions=5)
+    publish(connection, job, version, space=Space(space_id=0), vectors={}, keep_versions=5)
     return document.path, "read"
 
 

@@ -149,6 +149,7 @@ CREATE TABLE docwell.embedding_space (
     model       text NOT NULL,
     dimension   integer NOT NULL CHECK (dimension BETWEEN 1 AND 4000),  -- what HNSW takes of halfvec
     state       text NOT NULL CHECK (state IN ('active', 'filling', 'retired')),
+    crowded     boolean NOT NULL DEFAULT false,  -- too many fresh vectors: new ones go straight under the index
     created_at  timestamptz NOT NULL DEFAULT now()
 );
 CREATE UNIQUE INDEX embedding_space_active ON docwell.embedding_space (state) WHERE state = 'active';
@@ -254,7 +255,9 @@ AS $$
     FROM unnest(wanted) AS w (term)
 $$;
 
--- One narrow halfvec table for each embedding model, made by the owner's processes when a model is first used.
+-- One narrow halfvec table for each embedding model, made by the owner's processes when a model is first used. New vectors
+-- land in its fresh part, which is compared one by one; in the background they move to the part under the HNSW index, whose
+-- upkeep would otherwise be most of the work of an ingest.
 CREATE FUNCTION docwell.create_embedding_space(
     space_fingerprint text, space_provider text, space_model text, space_dimension integer, space_state text
 ) RETURNS integer
@@ -275,10 +278,12 @@ BEGIN
     name := 'vector_' || new_id;
     EXECUTE format(
         'CREATE TABLE docwell.%I (input_id uuid NOT NULL, audience_id integer NOT NULL REFERENCES docwell.audience,'
-        ' embedding halfvec(%s) NOT NULL, PRIMARY KEY (input_id, audience_id))', name, space_dimension);
-    EXECUTE format('ALTER TABLE docwell.%I ALTER COLUMN embedding SET STORAGE PLAIN', name);
+        ' indexed boolean NOT NULL DEFAULT false, embedding halfvec(%s) STORAGE PLAIN NOT NULL,'
+        ' PRIMARY KEY (input_id, audience_id, indexed)) PARTITION BY LIST (indexed)', name, space_dimension);
+    EXECUTE format('CREATE TABLE docwell.%I PARTITION OF docwell.%I FOR VALUES IN (true)', name || '_indexed', name);
+    EXECUTE format('CREATE TABLE docwell.%I PARTITION OF docwell.%I FOR VALUES IN (false)', name || '_fresh', name);
     EXECUTE format('CREATE INDEX ON docwell.%I USING hnsw (embedding halfvec_cosine_ops) WITH (m = 16, ef_construction = 64)',
-                   name);
+                   name || '_indexed');
     EXECUTE format('CREATE INDEX ON docwell.%I (audience_id)', name);
     PERFORM docwell.protect(name);
     RETURN new_id;

@@ -104,7 +104,16 @@ def _weight(row: tuple[Any, ...] | None) -> Weight:
     return Weight(chunks=chunks, terms=terms)
 
 
-def _vector_table(space_id: int) -> sql.Composable:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """An embedding space, and whether its fresh vectors are too many already for more of them."""
+
+    space_id: int
+    crowded: bool = False
+
+
+def vector_table(space_id: int) -> sql.Composable:
+    """The table of a space's vectors."""
     return sql.Identifier("docwell", f"vector_{space_id}")
 
 
@@ -113,14 +122,19 @@ _WITH_VECTOR = sql.SQL("SELECT DISTINCT input_id FROM {table} WHERE input_id = A
 
 def inputs_with_vector(connection: Connection[Any], space_id: int, inputs: Sequence[uuid.UUID]) -> set[uuid.UUID]:
     """Which of the embedded inputs have a vector in this space already, in any audience."""
-    query = _WITH_VECTOR.format(table=_vector_table(space_id))
+    query = _WITH_VECTOR.format(table=vector_table(space_id))
     return {row[0] for row in connection.execute(query, (list(inputs),)).fetchall()}
 
 
-_INSERT_VECTOR = sql.SQL("INSERT INTO {table} (input_id, audience_id, embedding) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING")
+# The two parts of the table have no key in common; who holds the chunk may look in both and then write.
+_INSERT_VECTOR = sql.SQL("""
+    INSERT INTO {table} (input_id, audience_id, indexed, embedding)
+    SELECT %(input)s, %(audience)s, %(indexed)s, %(embedding)s
+    WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE input_id = %(input)s AND audience_id = %(audience)s)
+""")
 _COPY_VECTORS = sql.SQL("""
-    INSERT INTO {table} (input_id, audience_id, embedding)
-    SELECT DISTINCT ON (v.input_id) v.input_id, %(audience)s, v.embedding
+    INSERT INTO {table} (input_id, audience_id, indexed, embedding)
+    SELECT DISTINCT ON (v.input_id) v.input_id, %(audience)s, %(indexed)s, v.embedding
     FROM {table} v
     WHERE v.input_id = ANY (%(inputs)s)
       AND NOT EXISTS (SELECT 1 FROM {table} here WHERE here.input_id = v.input_id AND here.audience_id = %(audience)s)
@@ -134,26 +148,27 @@ _MISSING_VECTORS = sql.SQL("""
 
 def insert_vectors(
     connection: Connection[Any],
-    space_id: int,
+    space: Space,
     audience_id: int,
     inputs: Sequence[uuid.UUID],
     vectors: Mapping[uuid.UUID, NDArray[np.float32]],
 ) -> set[uuid.UUID]:
-    """Give every input its vector in this audience: from `vectors`, else copied from another audience.
+    """Give every input its vector in this audience: from `vectors`, else copied from another one. The caller holds the chunks.
 
     Returns the inputs that still have none, since their row went while we were embedding.
     """
-    table = _vector_table(space_id)
+    table = vector_table(space.space_id)
+    common = {"audience": audience_id, "indexed": space.crowded}
     if vectors:
         with connection.cursor() as cursor:
             cursor.executemany(
                 _INSERT_VECTOR.format(table=table),
-                [(key, audience_id, HalfVector(vectors[key])) for key in sorted(vectors)],
+                [{**common, "input": key, "embedding": HalfVector(vectors[key])} for key in sorted(vectors)],
             )
     known = [key for key in inputs if key not in vectors]
     if not known:
         return set()
-    values = {"audience": audience_id, "inputs": known}
+    values = {**common, "inputs": known}
     connection.execute(_COPY_VECTORS.format(table=table), values)
     return {row[0] for row in connection.execute(_MISSING_VECTORS.format(table=table), values).fetchall()}
 
@@ -231,7 +246,7 @@ def remove_unserved(connection: Connection[Any], audience_id: int, candidates: I
     values = {"audience": audience_id, "ids": [row[0] for row in gone], "inputs": [row[1] for row in gone]}
     removed = _weight(connection.execute(_REMOVE_TERMS, values).fetchone())
     for (space_id,) in connection.execute(_SPACES).fetchall():
-        connection.execute(_REMOVE_VECTORS.format(table=_vector_table(space_id)), values)
+        connection.execute(_REMOVE_VECTORS.format(table=vector_table(space_id)), values)
     connection.execute(_REMOVE_ORPHANS, values)
     return removed
 

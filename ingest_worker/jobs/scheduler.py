@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 
 import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 
 from ingest_worker.catalogue import documents as catalogue
+from ingest_worker.indexing import index_some
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.jobs.wake import Wake
@@ -22,13 +24,25 @@ log = structlog.get_logger(__name__)
 
 def run_scheduler(settings: Settings, pool: Pool, wake: Wake, stop: threading.Event, *, rng: random.Random) -> None:
     """Tick until `stop` is set. PostgreSQL or Redis may be away; the next tick tries again."""
-    while True:
+    while not stop.is_set():
+        began = time.monotonic()
         try:
-            tick(settings, pool, wake, rng=rng)
+            due = tick(settings, pool, wake, rng=rng)
+            _index_until(began + settings.scheduler_tick_seconds, pool, stop, idle=due == 0)
         except (psycopg.OperationalError, PoolTimeout) as error:
             log.warning("database_unreachable", error=str(error))
-        if stop.wait(settings.scheduler_tick_seconds):
-            return
+        stop.wait(began + settings.scheduler_tick_seconds - time.monotonic())
+
+
+def _index_until(deadline: float, pool: Pool, stop: threading.Event, *, idle: bool) -> None:
+    """Move fresh vectors under the index until the next tick is due, or none is left to move."""
+    with pool.connection() as connection:
+        connection.autocommit = True
+        try:
+            while not stop.is_set() and index_some(connection, idle=idle) and time.monotonic() < deadline:
+                pass
+        finally:
+            connection.autocommit = False
 
 
 def tick(settings: Settings, pool: Pool, wake: Wake, *, rng: random.Random) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from ingest_worker.indexing import index_some
 from ingest_worker.jobs.table import LeaseLost
 from ingest_worker.publish import VectorsMissing, unpublish
 from shared.documents import DocumentState, Span
@@ -165,7 +166,7 @@ def test_other_readers_move_the_passages_to_another_audience_without_embedding(c
 
 
 def test_two_publishers_of_the_same_passages_never_lose_one(database: Database, corpus: Corpus) -> None:
-    """One takes passages out while the other brings them in, over and over: what is served has its vectors and terms."""
+    """One takes passages out while the other brings them in, and a third moves their vectors: what is served is findable."""
     passages = [text_chunk(f"passage {number}") for number in range(6)]
     failures: list[BaseException] = []
 
@@ -187,12 +188,29 @@ def test_two_publishers_of_the_same_passages_never_lose_one(database: Database, 
         except BaseException as error:
             failures.append(error)
 
+    ended = threading.Event()
+
+    def index() -> None:
+        try:
+            with open_corpus(database.url) as mine:
+                while not ended.is_set():
+                    index_some(mine.connection, idle=True)
+        except BaseException as error:
+            failures.append(error)
+
     threads = [threading.Thread(target=edit, args=(f"{name}.md", offset)) for offset, name in enumerate("abc")]
-    for thread in threads:
+    indexer = threading.Thread(target=index)
+    for thread in (indexer, *threads):
         thread.start()
     for thread in threads:
         thread.join()
+    ended.set()
+    indexer.join()
     assert failures == []
+    twice = corpus.connection.execute(
+        f"SELECT input_id FROM docwell.{corpus.vectors} GROUP BY input_id, audience_id HAVING count(*) > 1"
+    ).fetchall()
+    assert twice == []
     bare = corpus.connection.execute(
         f"""
         SELECT c.text FROM docwell.document d
