@@ -111,7 +111,8 @@ def publish(
         VectorsMissing: vectors counted on are gone; nothing was written.
     """
     unique = {chunk.chunk_id: chunk for chunk in version.chunks}
-    with connection.transaction():
+    # Statements whose answer nobody waits for share round trips.
+    with connection.pipeline(), connection.transaction():
         jobs.fence(connection, job)
         held = connection.execute(_HOLD_DOCUMENT, (job.document_id,)).fetchone()
         if held is None or held[2] in {"deleted", "excluded"}:

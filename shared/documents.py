@@ -6,6 +6,7 @@ import hashlib
 import uuid
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 
 class DocumentState(StrEnum):
@@ -126,7 +127,7 @@ def _digest(namespace: bytes, *parts: str) -> uuid.UUID:
     return uuid.UUID(bytes=digest.digest()[:16])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: the digests are computed once and kept
 class Chunk:
     """A passage: its content, which makes its identity, and its place, which does not.
 
@@ -147,7 +148,7 @@ class Chunk:
         """The heading path as people read it: `Billing > Cancelling`."""
         return " > ".join(self.section) or None
 
-    @property
+    @cached_property
     def chunk_id(self) -> uuid.UUID:
         """The same content has the same id on every machine, wherever it stands."""
         return _digest(_CONTENT_NAMESPACE, self.kind, self.section_text or "", self.symbol or "", self.language or "", self.text)
@@ -158,7 +159,7 @@ class Chunk:
         heading = self.symbol or self.section_text
         return f"{heading}\n{self.text}" if heading else self.text
 
-    @property
+    @cached_property
     def input_id(self) -> uuid.UUID:
         """The key of the chunk's vector: the embedded input of this chunk. No two chunks share one, so one can go alone."""
         return _digest(_INPUT_NAMESPACE, str(self.chunk_id), self.embedded_text)
