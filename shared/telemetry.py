@@ -51,7 +51,6 @@ def configure_logging(settings: Settings, *, service: str) -> None:
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(file=stream),  # type: ignore[arg-type]
-        cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)
     handler = logging.StreamHandler(stream)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import structlog
 from psycopg import sql
 
 from infra.local.postgres import EmbeddedPostgres
@@ -48,6 +49,14 @@ def passable_folder() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def logs_as_at_the_start() -> Iterator[None]:
+    """A command that a test runs in this process sends all logs elsewhere; the next test does not inherit that."""
+    yield
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from shared.documents import DocumentState
 
 SETTLE = 0.3
 GRACE = 0.5
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 def eventually(condition: Callable[[], Any], *, within: float = DEADLINE) -> Any:

@@ -23,12 +23,15 @@ _SETTLED = frozenset({"indexed", "partial", "needs_ocr", "skipped"})
 
 @dataclass(slots=True, kw_only=True)
 class Decision:
-    """The orders, the paths that are dealt with by them, the paths that have to wait, and whether too many would go."""
+    """The orders, the paths that are dealt with by them, those that have to wait, and those that are too many to go.
+
+    What is held stays known as missing: the files of a folder that is taken away are noticed by and by, and count together.
+    """
 
     orders: list[Order] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     wait: list[str] = field(default_factory=list)
-    held: int = 0
+    held: list[str] = field(default_factory=list)
 
 
 def decide(connection: Connection[Any], source: Source, real_root: str, due: Sequence[Due], settler: Settler) -> Decision:
@@ -55,16 +58,19 @@ def decide(connection: Connection[Any], source: Source, real_root: str, due: Seq
         elif one.path in settler_origins:  # it may have moved to a file that still settles
             decision.wait.append(one.path)
         else:
-            decision.done.append(one.path)
             found = look(real_root, disk_name(document.path, document.locator)).kind
-            if found is not Kind.FILE:
-                leaving.append(Remove(document_id=document.document_id, path=document.path, sure=found is not Kind.GONE))
+            if found is Kind.FILE:
+                decision.done.append(one.path)
+            else:
+                leaving.append(Remove(document_id=document.document_id, path=one.path, sure=found is not Kind.GONE))
+    paths = [order.path for order in leaving]
     if leaving and len(missing) - len(moved) >= HOLD_FROM:
         total = whereabouts.count_documents(connection, source.source_id)
         if must_hold(len(missing) - len(moved), total):
-            decision.held = len(leaving)
+            decision.held.extend(paths)
             return decision
     decision.orders.extend(leaving)
+    decision.done.extend(paths)
     return decision
 
 

@@ -265,7 +265,8 @@ class FolderWatcher:
         self._settler.done(decision.done)
         self._settler.postpone(decision.wait, now + self._settings.watch_settle_seconds)
         if decision.held:
-            log.warning("deletes_held", source=source.name, count=decision.held)
+            log.warning("deletes_held", source=source.name, count=len(decision.held))
+            self._settler.postpone(decision.held, now + self._settings.watch_rescan_seconds)
             self._sweeper.request()
 
     def _look_again(self, due: Sequence[Due], now: float) -> list[Due]:

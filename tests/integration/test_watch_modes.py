@@ -98,9 +98,10 @@ def test_work_waits_in_memory_while_the_database_is_away(database: Database, tmp
         with folder.pool.connection() as connection:  # a lock has the effect of a database that does not answer
             connection.execute("LOCK TABLE docwell.document IN ACCESS EXCLUSIVE MODE")
             folder.write("a.md")
+            # pg_locks is read anew each time; pg_stat_activity would be that of the transaction's first look.
             others = eventually(
                 lambda: connection.execute(
-                    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+                    "SELECT pid FROM pg_locks WHERE NOT granted AND relation = 'docwell.document'::regclass"
                 ).fetchall()
             )
             for (pid,) in others:
