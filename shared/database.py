@@ -39,7 +39,8 @@ def connection_options(*, as_reader: bool, statement_timeout_ms: int) -> str:
 
 def _configure(connection: Connection[Any]) -> None:
     register_vector(connection)
-    connection.commit()
+    if not connection.autocommit:
+        connection.commit()
 
 
 def open_pool(
@@ -51,12 +52,14 @@ def open_pool(
     statement_timeout_ms: int = 60_000,
     wait_seconds: float = 10.0,
     check: bool = True,
+    autocommit: bool = False,
 ) -> Pool:
     """A pool that opens connections when they are first wanted and mends itself when PostgreSQL was away.
 
     `as_reader` makes every connection read-only under the role `docwell_reader`, whoever logs in.
     `wait_seconds` is how long `connection()` waits for a free one before it gives up. `check` asks PostgreSQL at each
-    `connection()` whether it is still there, so that nobody is handed a connection that died while it was idle.
+    `connection()` whether it is still there, so that nobody is handed a connection that died while it was idle. With
+    `autocommit` a statement outside of `transaction()` is a transaction of its own, in one round trip.
     """
     return ConnectionPool(
         url,
@@ -64,6 +67,7 @@ def open_pool(
             "options": connection_options(as_reader=as_reader, statement_timeout_ms=statement_timeout_ms),
             "application_name": name,
             "connect_timeout": 5,
+            "autocommit": autocommit,
         },
         min_size=0,
         max_size=size,

@@ -2,48 +2,64 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import typer
 
-from infra.cli import config, documents, ingest, jobs, processes, search, sources
-from infra.cli.doctor import doctor
-from infra.cli.status import status
 from shared.errors import ConfigurationError, DocwellError, ServiceUnavailable
 
 FAILED, WRONG_USAGE, NO_SERVICE = 1, 2, 3
 
-app = typer.Typer(
-    name="docwell",
-    help="Drop documents in, draw cited passages out.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.add_typer(documents.app, name="documents", help="The corpus: list, show, history, delete, exclude, include.")
-app.add_typer(sources.app, name="sources", help="Where documents come from.")
-app.add_typer(jobs.app, name="jobs", help="The queue and its dead letters.")
-app.add_typer(config.app, name="config", help="The settings in force.")
-app.command("up")(processes.up)
-app.command("watch")(processes.watch)
-app.command("worker")(processes.worker)
-app.command("scheduler")(processes.scheduler)
-app.command("api")(processes.api)
-app.command("embedder")(processes.embedder)
-app.command("mcp")(processes.mcp)
-app.command("ingest")(ingest.ingest)
-app.command("search")(search.search)
-app.command("status")(status)
-app.command("doctor")(doctor)
-app.command("migrate")(config.migrate)
-app.command("mcp-config")(config.mcp_config)
+# Where each command stands: its module, and its function, or None for a group of commands.
+COMMANDS: dict[str, tuple[str, str | None]] = {
+    "up": ("processes", "up"),
+    "ingest": ("ingest", "ingest"),
+    "search": ("search", "search"),
+    "documents": ("documents", None),
+    "sources": ("sources", None),
+    "jobs": ("jobs", None),
+    "status": ("status", "status"),
+    "doctor": ("doctor", "doctor"),
+    "config": ("config", None),
+    "migrate": ("config", "migrate"),
+    "mcp-config": ("config", "mcp_config"),
+    "mcp": ("processes", "mcp"),
+    "watch": ("processes", "watch"),
+    "worker": ("processes", "worker"),
+    "scheduler": ("processes", "scheduler"),
+    "api": ("processes", "api"),
+    "embedder": ("processes", "embedder"),
+}
+
+
+def make_app(only: str | None = None) -> typer.Typer:
+    """The commands as a typer application: all, or `only` this one, whose start need not wait for the imports of the others."""
+    app = typer.Typer(
+        name="docwell",
+        help="Drop documents in, draw cited passages out.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    # With a callback typer takes a single command for one of several too.
+    app.callback()(lambda: None)
+    for name in COMMANDS if only is None else [only]:
+        module_name, function = COMMANDS[name]
+        module = importlib.import_module(f"infra.cli.{module_name}")
+        if function is None:
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name)(getattr(module, function))
+    return app
 
 
 def main() -> None:
     """Run one command: exit 0 done, 1 the work failed, 2 wrong usage, 3 a service it needs is not reachable."""
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        command = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in COMMANDS else None
+        sys.exit(make_app(command)(standalone_mode=False) or 0)
     except typer.Exit as error:
         sys.exit(error.exit_code)
     except typer.Abort:

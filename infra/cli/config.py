@@ -13,7 +13,7 @@ from infra.cli.context import settings as attached_settings
 from infra.local.banner import docwell_program, stdio_command
 from shared.config import Settings, load_settings
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, help="The settings in force.")
 
 
 @app.callback()

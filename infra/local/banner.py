@@ -7,10 +7,6 @@ import shutil
 import sys
 from pathlib import Path
 
-from rich.console import Console
-from rich.panel import Panel
-from rich.text import Text
-
 from shared.config import Settings
 
 
@@ -50,6 +46,10 @@ def ready_lines(settings: Settings, *, api_url: str, mcp_url: str, seconds: floa
 
 def show(lines: list[tuple[str, str]]) -> None:
     """Prints the banner on stdout: in a frame on a terminal, as plain lines elsewhere. Commands are never broken in two."""
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.text import Text
+
     width = max(len(label) for label, _ in lines) + 1
     title, *rest = lines
     console = Console()

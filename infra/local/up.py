@@ -11,10 +11,11 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-import httpx
 from pydantic import SecretStr
 
 from infra.local.banner import ready_lines, show
@@ -279,12 +280,18 @@ def _reachable(host: str) -> str:
 
 
 def _answers(url: str) -> Callable[[], bool]:
+    # The standard library's client: httpx would load the system's certificates at each of many looks.
+    where = urlsplit(url)
+
     def ready() -> bool:
+        link = HTTPConnection(where.hostname or "", where.port, timeout=_REQUEST_SECONDS)
         try:
-            # No proxy of the environment stands between us and loopback.
-            return httpx.get(url, timeout=_REQUEST_SECONDS, trust_env=False).status_code == httpx.codes.OK
-        except httpx.HTTPError:
+            link.request("GET", where.path)
+            return link.getresponse().status == HTTPStatus.OK
+        except (OSError, HTTPException):
             return False
+        finally:
+            link.close()
 
     return ready
 

@@ -32,7 +32,7 @@ from ingest_worker.pipeline import JobReport, Tools, run_job
 from shared.config import Settings
 from shared.database import check_schema, is_away, open_pool
 from shared.documents import JobState
-from shared.embedding.open import open_embedder
+from shared.embedding.open import import_embedder, open_embedder
 from shared.embedding.protocol import Embedder
 from shared.errors import DocwellError, PermanentError, TransientError
 
@@ -45,7 +45,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Worker:
-    """One prefork process: its tools, opened when the first job comes and closed with it."""
+    """One prefork process: its tools, opened and closed with it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -54,11 +54,17 @@ class Worker:
         if settings.database_url is None:
             raise PermanentError("No database is set. Set DOCWELL_DATABASE_URL, or start everything with `docwell up`.")
         # Unchecked: a connection that died is noticed by the claim, before there is a job to lose.
-        self._pool = open_pool(settings.database_url.get_secret_value(), name="docwell-worker", size=3, check=False)
+        self._pool = open_pool(
+            settings.database_url.get_secret_value(), name="docwell-worker", size=3, check=False, autocommit=True
+        )
         self._cage = ParserCage(
             CageLimits(timeout_seconds=settings.parse_timeout_seconds, memory_bytes=settings.parse_memory_bytes)
         )
         self._embedder: Embedder | None = None
+
+    def warm(self) -> None:
+        """Begin what takes long before the first document comes; waits for nothing."""
+        self._cage.warm()
 
     def close(self) -> None:
         """End the parser's process and the connections."""
@@ -176,14 +182,14 @@ def make_worker_app(settings: Settings) -> Celery:
     worker: list[Worker] = []
 
     def work() -> None:
-        if not worker:
-            worker.append(Worker(settings))
         worker[0].work()
 
     app.task(work, name=WORK, ignore_result=True)
 
     def begin(**_: object) -> None:
         die_with_parent()
+        worker.append(Worker(settings))
+        worker[0].warm()
 
     def end(**_: object) -> None:
         while worker:
@@ -203,6 +209,7 @@ def run_worker(settings: Settings, *, ready_file: Path | None = None) -> int:
         ):
             check_schema(connection)
     app = make_worker_app(settings)
+    import_embedder(settings)  # before the fork, once for all children
     # Celery warns of root because of pickle, which is not accepted here; parsers run caged.
     warnings.filterwarnings("ignore", category=SecurityWarning)
 

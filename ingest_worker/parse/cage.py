@@ -56,6 +56,7 @@ class ParserCage:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._documents = 0
+        self._ready = False
 
     def __enter__(self) -> Self:
         return self
@@ -104,6 +105,11 @@ class ParserCage:
             raise
         return self._read(path, answer, channel.page)
 
+    def warm(self) -> None:
+        """Start the child without waiting for it: by the time of the first document it has done its imports."""
+        if self._process is None:
+            self._spawn()
+
     def close(self) -> None:
         """End the child, if one runs. The cage can be used again."""
         self._end()
@@ -112,12 +118,14 @@ class ParserCage:
         if self._process is not None and (self._documents >= self._limits.recycle_documents or self._process.poll() is not None):
             self._end()
         if self._channel is None:
-            self._start()
-        assert self._channel is not None  # noqa: S101 - set by _start
+            self._spawn()
+        assert self._channel is not None  # noqa: S101 - set by _spawn
+        if not self._ready:
+            self._wait_ready(self._channel)
         self._documents += 1
         return self._channel
 
-    def _start(self) -> None:
+    def _spawn(self) -> None:
         environment = {
             "PATH": os.environ.get("PATH", ""),
             "LANG": "C.UTF-8",
@@ -137,10 +145,14 @@ class ParserCage:
         )
         self._channel = Channel(self._process, clock=self._clock, selector=selectors.DefaultSelector())
         self._documents = 0
+        self._ready = False
+
+    def _wait_ready(self, channel: Channel) -> None:
         try:
-            self._channel.wait_ready(self._clock() + self._limits.start_seconds)
+            channel.wait_ready(self._clock() + self._limits.start_seconds)
+            self._ready = True
         except (OutOfTime, ChildEnded) as error:
-            said = self._channel.stderr_tail()
+            said = channel.stderr_tail()
             self._end()
             raise TransientError(f"The parser process does not start: {said or error}", code="parser_unavailable") from error
 

@@ -25,6 +25,9 @@ _PR_SET_PDEATHSIG = 1
 _BEFORE_ANYTHING_CAN_LEAK = 3
 
 
+_NICE = 10
+
+
 def main() -> None:
     """Confine this process, then work until standard input ends."""
     parent, memory = int(sys.argv[1]), int(sys.argv[2])
@@ -41,13 +44,14 @@ def main() -> None:
 
 
 def confine(parent: int, memory: int) -> None:
-    """Die with the parent; no core dumps; at most `memory` bytes of address space."""
+    """Die with the parent; no core dumps; at most `memory` bytes of address space; queries go before parsing."""
     libc = ctypes.CDLL(None, use_errno=True)
     if hasattr(libc, "prctl"):
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         # The parent died before the line above.
         os._exit(_BEFORE_ANYTHING_CAN_LEAK)
+    os.nice(_NICE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 from shared.config import Settings
 from shared.embedding.bundled import bundled_model_dir
 from shared.embedding.protocol import Embedder
@@ -23,6 +25,14 @@ def open_embedder(settings: Settings) -> Embedder:
 
         return RemoteEmbedder(settings.embedder_url)
     return open_local(settings)
+
+
+def import_embedder(settings: Settings) -> None:
+    """Import what `open_embedder` will need, without opening it: before a fork, so that the children share it."""
+    if settings.embedding_provider == "openai":
+        importlib.import_module("openai.resources.embeddings")
+    elif settings.embedder_url:
+        importlib.import_module("shared.embedding.remote")
 
 
 def open_local(settings: Settings) -> Embedder:

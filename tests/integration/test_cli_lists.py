@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from infra.cli import app
+from infra.cli import make_app
 from infra.doctor import look_at_disk, look_at_inotify, look_at_python
 from ingest_worker.catalogue.asking import Conflict, Unknown
 from ingest_worker.jobs import table
@@ -35,7 +35,7 @@ def run(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DOCWELL_DATABASE_URL", database.url)
     monkeypatch.setenv("DOCWELL_REDIS_URL", f"unix://{tmp_path}/none.sock")
-    return lambda *arguments, **options: CliRunner().invoke(app, list(map(str, arguments)), **options)
+    return lambda *arguments, **options: CliRunner().invoke(make_app(), list(map(str, arguments)), **options)
 
 
 def _json(result: Result) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from infra.cli import app
+from infra.cli import make_app
 from ingest_worker.parse.languages import BY_EXTENSION, BY_NAME
 from shared.config import Settings, SourceSettings
 
@@ -106,7 +106,7 @@ def test_every_docwell_command_in_a_document_exists_with_the_options_it_shows() 
     calls = _docwell_calls()
     assert len(calls) > 20
     for document, words in calls:
-        command: Any = typer.main.get_command(app)
+        command: Any = typer.main.get_command(make_app())
         rest = list(words)
         while hasattr(command, "commands") and rest and rest[0] != "--help":
             name = rest.pop(0)
@@ -121,7 +121,7 @@ def test_the_commands_that_errors_name_exist_but_for_those_that_are_promised_for
     missing = set()
     for message in _messages():
         for named in re.findall(r"`docwell ([a-z][^`]*)`", message):
-            command: Any = typer.main.get_command(app)
+            command: Any = typer.main.get_command(make_app())
             for word in named.split():
                 if not hasattr(command, "commands"):
                     break
