@@ -19,7 +19,7 @@ from shared.config import Settings
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from ingest_worker.intake.manual import Progress
+    from ingest_worker.intake.manual import Ended
 
 RESULTS = ("indexed", "unchanged", "partial", "needs_ocr", "skipped", "failed")
 _POLL_SECONDS = 0.1
@@ -71,8 +71,8 @@ def _request(
     return jobs
 
 
-def _follow(connection: Connection[Any], jobs: dict[str, uuid.UUID], *, quiet: bool) -> list[Progress]:
-    ended: list[Progress] = []
+def _follow(connection: Connection[Any], jobs: dict[str, uuid.UUID], *, quiet: bool) -> list[Ended]:
+    ended: list[Ended] = []
     with _meter(len(jobs), quiet=quiet) as advance:
         for one in _finished(connection, list(jobs.values())):
             ended.append(one)
@@ -80,15 +80,14 @@ def _follow(connection: Connection[Any], jobs: dict[str, uuid.UUID], *, quiet: b
     return ended
 
 
-def _finished(connection: Connection[Any], waiting: list[uuid.UUID]) -> Iterator[Progress]:
-    from ingest_worker.intake.manual import BATCH, progress
+def _finished(connection: Connection[Any], waiting: list[uuid.UUID]) -> Iterator[Ended]:
+    from ingest_worker.intake.manual import BATCH, ended_jobs
 
     while waiting:
         done: set[uuid.UUID] = set()
-        for one in progress(connection, waiting[:BATCH]):
-            if one.ended:
-                done.add(one.job_id)
-                yield one
+        for one in ended_jobs(connection, waiting[:BATCH]):
+            done.add(one.job_id)
+            yield one
         waiting = [job for job in waiting if job not in done]
         if not done:
             time.sleep(_POLL_SECONDS)
@@ -114,7 +113,7 @@ class _meter:  # noqa: N801 - used like a function
             self._task = self._bar.add_task("", total=self._total)
         return self._advance
 
-    def _advance(self, one: Progress) -> None:
+    def _advance(self, one: Ended) -> None:
         self._done += 1
         line = f"{_result(one)}: {one.path}" + (f" ({one.reason})" if one.reason and _result(one) not in ("indexed",) else "")
         if self._bar is not None:
@@ -129,11 +128,11 @@ class _meter:  # noqa: N801 - used like a function
             self._bar.stop()
 
 
-def _result(one: Progress) -> str:
+def _result(one: Ended) -> str:
     return one.result or ("failed" if one.state == "dead" else one.state)
 
 
-def _summarise(ended: Sequence[Progress], *, files: int, seconds: float, as_json: bool) -> None:
+def _summarise(ended: Sequence[Ended], *, files: int, seconds: float, as_json: bool) -> None:
     counts = Counter(_result(one) for one in ended)
     fresh = [one for one in ended if one.embedded is not None]
     summary: dict[str, Any] = {name: counts.pop(name, 0) for name in RESULTS}

@@ -197,12 +197,12 @@ def _start_processes(settings: Settings, supervisor: Supervisor) -> None:
     worker_ready = settings.home / "run" / "worker.ready"
     worker_ready.unlink(missing_ok=True)
     supervisor.start(
-        docwell_service(settings, "scheduler"),
-        docwell_service(settings, "worker", ready=worker_ready.exists, stop_seconds=20.0),
-        docwell_service(settings, "watch"),
-        docwell_service(settings, "api", ready=_answers(f"{api_url(settings)}/readyz")),
         docwell_service(settings, "mcp", "--transport", "http", ready=_answers(f"{mcp_url(settings)[:-4]}/readyz")),
+        docwell_service(settings, "api", ready=_answers(f"{api_url(settings)}/readyz")),
+        docwell_service(settings, "worker", ready=worker_ready.exists, stop_seconds=20.0),
     )
+    # These answer nobody, so nobody waits for them; before, they would take the processor from those that somebody waits for.
+    supervisor.launch(docwell_service(settings, "watch"), docwell_service(settings, "scheduler"))
     announce(
         settings.home,
         Services(

@@ -285,7 +285,7 @@ BEGIN
     EXECUTE format('CREATE INDEX ON docwell.%I USING hnsw (embedding halfvec_cosine_ops) WITH (m = 16, ef_construction = 64)',
                    name || '_indexed');
     EXECUTE format('CREATE INDEX ON docwell.%I (audience_id)', name);
-    PERFORM docwell.protect(name);
+    PERFORM docwell.protect(part) FROM unnest(ARRAY[name, name || '_indexed', name || '_fresh']) AS part;
     RETURN new_id;
 END
 $$;

@@ -139,8 +139,7 @@ def ensure_source(
     row = connection.execute(_UPSERT_SOURCE, values).fetchone()
     if row is not None and (row[0], row[1]) != (kind, values["namespace"]):
         raise PermanentError(
-            f"The source {name!r} exists already with another type or namespace. Give the new one another name,"
-            f" or remove the old one first (`docwell sources remove {name}`).",
+            f"The source {name!r} exists already with another type or namespace. Give the new one another name.",
             code="source_exists",
         )
     source = get_source(connection, name)

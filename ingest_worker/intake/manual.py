@@ -80,8 +80,8 @@ def request_files(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Where a job stands, for somebody who waits for it."""
+class Ended:
+    """How a job ended, for somebody who waited for it."""
 
     job_id: uuid.UUID
     path: str
@@ -91,23 +91,18 @@ class Progress:
     embedded: int | None
     reason: str | None
 
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more will happen by itself."""
-        return self.state in {"succeeded", "dead", "cancelled"}
 
-
-_PROGRESS = """
+_ENDED = """
     SELECT j.job_id, d.path, j.state, j.result, j.chunks, j.embedded, coalesce(j.last_error, d.reason) AS reason
     FROM docwell.job j JOIN docwell.document d USING (document_id)
-    WHERE j.job_id = ANY (%s)
+    WHERE j.job_id = ANY (%s) AND j.state IN ('succeeded', 'dead', 'cancelled')
 """
 
 
-def progress(connection: Connection[Any], jobs: Sequence[uuid.UUID]) -> list[Progress]:
-    """Where these jobs stand."""
-    with connection.cursor(row_factory=class_row(Progress)) as cursor:
-        return cursor.execute(_PROGRESS, (list(jobs),)).fetchall()
+def ended_jobs(connection: Connection[Any], jobs: Sequence[uuid.UUID]) -> list[Ended]:
+    """Those of the jobs with which nothing more will happen by itself."""
+    with connection.cursor(row_factory=class_row(Ended)) as cursor:
+        return cursor.execute(_ENDED, (list(jobs),)).fetchall()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -304,8 +304,8 @@ class _Sweep:
     def _reason_to_hold(self, gone: int) -> str | None:
         source, root, options = self._source.name, self._source.root, self._options
         cure = (
-            f"Nothing was deleted. Check that {root} is mounted and whole; if they are meant to go, run"
-            f" `docwell sources approve-deletes {source}`."
+            f"Nothing was deleted. Check that {root} is mounted and whole; if they are meant to go, take them out with"
+            " `docwell documents delete`."
         )
         if gone == 0 or options.approved:
             return None

@@ -142,7 +142,7 @@ def _refuse_mismatch(space: Space | None, encoded: Encoded) -> None:
         raise ConfigurationError(
             f"The index holds vectors of {space.model} ({space.provider}, {space.dimension} dimensions), but this process is set"
             f" to {encoded.model}: their distances mean nothing. Set DOCWELL_EMBEDDING_PROVIDER and DOCWELL_EMBEDDING_MODEL as"
-            f" they were, or make the index anew with `docwell reindex --model {encoded.model}`.",
+            " they were, or begin with an empty database.",
             code="embedding_mismatch",
         )
 

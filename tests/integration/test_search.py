@@ -417,7 +417,7 @@ def test_another_model_than_the_index_was_made_with_is_refused_with_the_cure(cor
 
     add(corpus, "a.md", text_chunk("alpha"))
     with serving(database, embedder=Other) as service:
-        with pytest.raises(ConfigurationError, match="docwell reindex --model other") as error:
+        with pytest.raises(ConfigurationError, match="begin with an empty database") as error:
             service.search("alpha")
         assert error.value.code == "embedding_mismatch"
         assert _paths(service.search("alpha", mode="keyword")) == ["a.md"]

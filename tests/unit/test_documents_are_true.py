@@ -18,9 +18,6 @@ from shared.config import Settings, SourceSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-LATER = {"reindex --model", "sources approve-deletes", "sources remove"}
-"""Commands that messages name and that do not exist yet. It may only become smaller."""
-
 PACKAGES = ("shared", "ingest_worker", "query_server", "infra")
 
 _ROW = re.compile(r"^\| `(?P<variable>DOCWELL_[A-Z_]+)` \| (?P<default>[^|]+?) \|", re.MULTILINE)
@@ -117,7 +114,7 @@ def test_every_docwell_command_in_a_document_exists_with_the_options_it_shows() 
         assert asked <= known | {"--help"}, f"{document}: docwell {' '.join(words)}"
 
 
-def test_the_commands_that_errors_name_exist_but_for_those_that_are_promised_for_later() -> None:
+def test_the_commands_that_errors_name_exist() -> None:
     missing = set()
     for message in _messages():
         for named in re.findall(r"`docwell ([a-z][^`]*)`", message):
@@ -129,7 +126,7 @@ def test_the_commands_that_errors_name_exist_but_for_those_that_are_promised_for
                 if command is None:
                     missing.add(named.rstrip(" …"))
                     break
-    assert missing == LATER
+    assert missing == set()
 
 
 def test_every_make_target_in_a_document_exists() -> None:
