@@ -165,7 +165,7 @@ def test_a_service_that_cannot_start_ends_the_start_with_its_last_words(home: Pa
 def test_a_stop_signal_during_the_start_is_obeyed(home: Path) -> None:
     never_ready = LIVE.replace(".ready", ".never")
     process = _supervise(home, {"first": LIVE, "slow": never_ready})
-    wait_until(lambda: (home / "slow.never").exists())
+    wait_until(lambda: (home / "slow.never").exists() and (home / "first.ready").exists())
     process.send_signal(signal.SIGINT)
     assert "stopped while starting" in process.communicate(timeout=30)[0]
     assert not any(is_alive(pid) for name in ("first", "slow") for pid in _pids(home, name))
