@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from urllib.parse import urlsplit
@@ -22,6 +21,7 @@ from query_server.server import DocwellServer
 from query_server.service import SearchService
 from shared.config import Settings
 from shared.errors import ConfigurationError, DocwellError
+from shared.loopback import is_loopback
 
 PATH = "/mcp"
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
@@ -30,16 +30,6 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 Authenticate = Callable[[str], Principal | None]
 
 _principal: ContextVar[Principal] = ContextVar("docwell_principal", default=NOBODY)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def require_tokens(settings: Settings) -> None:

@@ -73,7 +73,7 @@ def _request(
 
 def _follow(connection: Connection[Any], jobs: dict[str, uuid.UUID], *, quiet: bool) -> list[Ended]:
     ended: list[Ended] = []
-    with _meter(len(jobs), quiet=quiet) as advance:
+    with Meter(len(jobs), quiet=quiet) as advance:
         for one in _finished(connection, list(jobs.values())):
             ended.append(one)
             advance(one)
@@ -93,7 +93,7 @@ def _finished(connection: Connection[Any], waiting: list[uuid.UUID]) -> Iterator
             time.sleep(_POLL_SECONDS)
 
 
-class _meter:  # noqa: N801 - used like a function
+class Meter:
     """A progress bar on a terminal, plain lines elsewhere; both on stderr."""
 
     def __init__(self, total: int, *, quiet: bool) -> None:

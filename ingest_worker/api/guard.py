@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -13,19 +12,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ingest_worker.api.problems import problem
 from shared.config import Settings
 from shared.errors import ConfigurationError
+from shared.loopback import is_loopback
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that binds to `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def check_binding(settings: Settings) -> None:
