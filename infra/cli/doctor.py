@@ -11,12 +11,17 @@ from shared.errors import ServiceUnavailable
 
 
 def doctor(as_json: output.JsonOption = False) -> None:
-    """Check versions, extensions, roles, the embedding model, the broker, the disk and the index; exit 1 when one fails."""
+    """Check versions, extensions, roles, the embedding model, the broker, the disk and the index.
+
+    Exit 1 when one fails, 3 when nothing runs.
+    """
     from infra.doctor import examine
 
+    runs = True
     try:
         found = settings()
     except ServiceUnavailable:
+        runs = False
         # Nothing runs: the rest can be looked at all the same, and the database's finding says how to start it.
         found, _ = load_settings()
     findings = []
@@ -30,4 +35,4 @@ def doctor(as_json: output.JsonOption = False) -> None:
     if as_json:
         output.print_json({"ok": failures == 0, "checks": findings})
     if failures:
-        raise typer.Exit(1)
+        raise typer.Exit(1 if runs else 3)

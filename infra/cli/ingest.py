@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 import uuid
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from infra.cli.context import owner_connection, settings
-from shared.config import Settings
+from shared.config import NAME_PATTERN, Settings
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -36,6 +37,10 @@ def ingest(
     """Take files or folders into the source `manual`; no sweep ever deletes those."""
     from ingest_worker.intake.manual import find_files
 
+    if re.fullmatch(NAME_PATTERN, namespace) is None:
+        raise typer.BadParameter(f"{namespace!r} is no namespace: small letters, digits, '.', '_' and '-', at most 63.")
+    if any("," in one or not one.strip() for one in tag or []):
+        raise typer.BadParameter("A tag is not empty and holds no comma; repeat --tag for several.")
     current = settings()
     began = time.monotonic()
     files = list(find_files(paths))

@@ -199,7 +199,8 @@ def _start_processes(settings: Settings, supervisor: Supervisor) -> None:
     supervisor.start(
         docwell_service(settings, "mcp", "--transport", "http", ready=_answers(f"{mcp_url(settings)[:-4]}/readyz")),
         docwell_service(settings, "api", ready=_answers(f"{api_url(settings)}/readyz")),
-        docwell_service(settings, "worker", ready=worker_ready.exists, stop_seconds=20.0),
+        # SIGQUIT: Celery does not wait for the jobs that run; the worker hands them back, and they lose no attempt.
+        docwell_service(settings, "worker", ready=worker_ready.exists, stop_signal=signal.SIGQUIT),
     )
     # These answer nobody, so nobody waits for them; before, they would take the processor from those that somebody waits for.
     supervisor.launch(docwell_service(settings, "watch"), docwell_service(settings, "scheduler"))
@@ -223,7 +224,7 @@ def docwell_service(
     *options: str,
     ready: Callable[[], bool] | None = None,
     tier: int = 1,
-    stop_seconds: float = 10.0,
+    stop_signal: int = signal.SIGTERM,
 ) -> Service:
     """One of Docwell's own processes. Secrets go through its environment, never through its arguments."""
     return Service(
@@ -234,8 +235,11 @@ def docwell_service(
         tier=tier,
         folder=Path.cwd(),  # relative paths in the environment keep their meaning
         ready=ready,
-        stop_seconds=stop_seconds,
+        stop_signal=stop_signal,
+        stop_seconds=10.0,
         start_seconds=READY_SECONDS,
+        # Nothing of it is worth waiting for when its supervisor is gone: what counts is in PostgreSQL.
+        death_signal=signal.SIGKILL,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -95,4 +96,6 @@ def _clean(value: Any, depth: int) -> Any:
         return {clean_text(name): _clean(one, depth + 1) for name, one in value.items()}
     if isinstance(value, list):
         return [_clean(one, depth + 1) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("holds NaN or Infinity, which are no JSON")
     return value

@@ -193,6 +193,22 @@ def fail(
     return JobState(row[0])
 
 
+_HAND_BACK = """
+    WITH back AS (
+        UPDATE docwell.job SET
+            state = 'queued', attempts = attempts - 1, next_run_at = now(), lease_token = NULL, lease_until = NULL
+        WHERE state = 'running' AND starts_with(worker, %s)
+        RETURNING document_id
+    )
+    UPDATE docwell.document d SET state = 'queued' FROM back WHERE d.document_id = back.document_id AND d.state = 'indexing'
+"""
+
+
+def hand_back(connection: Connection[Any], worker_prefix: str) -> int:
+    """Queue again what workers of this name held when they were stopped: nobody's fault, so no attempt is counted."""
+    return connection.execute(_HAND_BACK, (worker_prefix,)).rowcount
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredJob:
     """A running job whose lease ran out: its worker is gone."""

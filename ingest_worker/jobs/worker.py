@@ -30,11 +30,11 @@ from ingest_worker.jobs.wake import WORK
 from ingest_worker.parse.cage import CageLimits, ParserCage
 from ingest_worker.pipeline import JobReport, Tools, run_job
 from shared.config import Settings
-from shared.database import check_schema, is_away, open_pool
+from shared.database import check_schema, connect, is_away, open_pool
 from shared.documents import JobState
 from shared.embedding.open import import_embedder, open_embedder
 from shared.embedding.protocol import Embedder
-from shared.errors import DocwellError, PermanentError, TransientError
+from shared.errors import DocwellError, PermanentError, ServiceUnavailable, TransientError
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +49,7 @@ class Worker:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._name = f"{socket.gethostname()}:{os.getpid()}"
+        self._name = f"{worker_name(os.getppid())}{os.getpid()}"
         self._rng = random.Random()  # noqa: S311 - jitter, no secret
         if settings.database_url is None:
             raise PermanentError("No database is set. Set DOCWELL_DATABASE_URL, or start everything with `docwell up`.")
@@ -159,6 +159,11 @@ class Worker:
             thread.join()
 
 
+def worker_name(main_pid: int) -> str:
+    """How the names of all processes of one worker begin."""
+    return f"{socket.gethostname()}:{main_pid}:"
+
+
 def _log_done(report: JobReport, seconds: float) -> None:
     log.info(
         "job_done",
@@ -230,5 +235,19 @@ def run_worker(settings: Settings, *, ready_file: Path | None = None) -> int:
         task_events=False,
         quiet=True,
     )
-    celery_worker.start()
+    try:
+        celery_worker.start()
+    finally:
+        _hand_back(settings)
     return int(celery_worker.exitcode or 0)
+
+
+def _hand_back(settings: Settings) -> None:
+    """The children are gone: what they held goes on at the next start, at once."""
+    if settings.database_url is None:
+        return
+    try:
+        with connect(settings.database_url.get_secret_value(), name="docwell-worker", autocommit=True) as connection:
+            jobs.hand_back(connection, worker_name(os.getpid()))
+    except (ServiceUnavailable, psycopg.Error) as error:
+        log.warning("jobs_not_handed_back", error=str(error), cure="Their leases run out by themselves.")

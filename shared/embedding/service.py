@@ -45,6 +45,8 @@ _MAX_WAITING = 2048
 _WARMING_RETRY_SECONDS = 1
 _BUSY_RETRY_SECONDS = 5
 _DISCONNECT_CHECK_SECONDS = 1.0
+# Requests for passages take turns batch by batch: a note of one passage does not wait for the whole book of another worker.
+_THREADS = {Role.QUERY: 1, Role.PASSAGE: 4}
 
 
 class _Refusal(Exception):
@@ -81,7 +83,7 @@ class EmbedderService:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
-        self._threads = {role: ThreadPoolExecutor(1, thread_name_prefix=f"embed-{role}") for role in Role}
+        self._threads = {role: ThreadPoolExecutor(_THREADS[role], thread_name_prefix=f"embed-{role}") for role in Role}
         loader = threading.Thread(target=self._open, name="load-model", daemon=True)
         loader.start()
         try:

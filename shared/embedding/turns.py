@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,13 +12,13 @@ _IN_A_ROW = 32
 
 
 class Turns:
-    """One caller at a time; the urgent ones first."""
+    """One caller at a time; the urgent ones first, the others in the order in which they came."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()
         self._taken = False
         self._urgent_waiting = 0
-        self._others_waiting = 0
+        self._others: deque[object] = deque()
         self._urgent_in_a_row = 0
 
     @contextmanager
@@ -37,16 +38,20 @@ class Turns:
     def _wait_urgent(self) -> None:
         self._urgent_waiting += 1
         try:
-            self._change.wait_for(lambda: not self._taken and not (self._others_waiting and self._enough_in_a_row()))
+            self._change.wait_for(lambda: not self._taken and not (self._others and self._enough_in_a_row()))
         finally:
             self._urgent_waiting -= 1
 
     def _wait(self) -> None:
-        self._others_waiting += 1
+        # A ticket, or whoever gave its turn back would take the next one before the others have woken up.
+        ticket = object()
+        self._others.append(ticket)
         try:
-            self._change.wait_for(lambda: not self._taken and (not self._urgent_waiting or self._enough_in_a_row()))
+            self._change.wait_for(
+                lambda: not self._taken and self._others[0] is ticket and (not self._urgent_waiting or self._enough_in_a_row())
+            )
         finally:
-            self._others_waiting -= 1
+            self._others.remove(ticket)
 
     def _enough_in_a_row(self) -> bool:
         return self._urgent_in_a_row >= _IN_A_ROW

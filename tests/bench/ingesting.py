@@ -20,6 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
+from psycopg.pq import PGconn, Ping
+
 from infra.local.placement import place
 from infra.local.provision import SERVER_SETTINGS
 from tests.bench import stub_embedder
@@ -201,10 +204,8 @@ def _peer_postgres(folder: Path) -> Iterator[None]:
         user=user, group=group, extra_groups=[] if user else None, env=environment, cwd="/", stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        wait_for(lambda: _listens(_PEER_POSTGRES_PORT), seconds=30, what="the peers' PostgreSQL")
-        import psycopg
-
         url = f"postgresql://postgres@127.0.0.1:{_PEER_POSTGRES_PORT}/postgres"
+        wait_for(lambda: PGconn.ping(url.encode()) == Ping.OK, seconds=30, what="the peers' PostgreSQL")
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
         yield

@@ -122,3 +122,16 @@ def test_the_delay_grows_within_its_bounds(attempts: int, seed: int, retry_after
     delay = jobs.retry_delay(attempts, rng=random.Random(seed), retry_after=retry_after)
     assert delay >= max(1.0, retry_after or 0.0)
     assert delay <= max(jobs.RETRY_CAP_SECONDS, retry_after or 0.0)
+
+
+def test_jobs_of_a_worker_that_was_stopped_are_queued_at_once_and_lose_no_attempt(corpus: Corpus) -> None:
+    document = corpus.ask("a.md")
+    other = corpus.ask("b.md")
+    jobs.claim(corpus.connection, worker="host:1:7", lease_seconds=60)
+    jobs.claim(corpus.connection, worker="host:12:7", lease_seconds=60)
+    corpus.connection.execute("UPDATE docwell.document SET state = 'indexing'")
+    jobs.hand_back(corpus.connection, "host:1:")
+    assert _job(corpus, document)[:2] == ("queued", 0)
+    assert _job(corpus, other)[:2] == ("running", 1)
+    row = corpus.connection.execute("SELECT state FROM docwell.document WHERE document_id = %s", (document,)).fetchone()
+    assert row == ("queued",)

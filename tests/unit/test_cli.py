@@ -64,3 +64,10 @@ def test_mcp_config_names_this_home(tmp_path: Path) -> None:
     server = json.loads(run("mcp-config", "--json", home=tmp_path).stdout)["mcpServers"]["docwell"]
     assert server["env"] == {"DOCWELL_HOME": str(tmp_path)}
     assert server["args"] == ["mcp", "--transport", "stdio"]
+
+
+def test_a_namespace_or_tag_that_cannot_be_is_wrong_usage(tmp_path: Path) -> None:
+    for arguments in (["--namespace", "Bad NS"], ["--tag", "a,b"]):
+        done = run("ingest", "x", *arguments, home=tmp_path)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr

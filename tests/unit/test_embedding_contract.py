@@ -82,7 +82,7 @@ def test_a_query_that_came_last_has_the_next_turn() -> None:
     turns, order = Turns(), list[str]()
     with turns.take(urgent=False):
         waiting = [take(turns, f"passage {n}", order, urgent=False) for n in range(3)]
-        wait_until(lambda: turns._others_waiting == 3)
+        wait_until(lambda: len(turns._others) == 3)
         waiting.append(take(turns, "query", order, urgent=True))
         wait_until(lambda: turns._urgent_waiting == 1)
     for thread in waiting:
@@ -95,7 +95,7 @@ def test_passages_get_a_turn_in_a_flood_of_queries() -> None:
     with turns.take(urgent=True):
         waiting = [take(turns, "query", order, urgent=True) for _ in range(80)]
         waiting.append(take(turns, "passage", order, urgent=False))
-        wait_until(lambda: turns._urgent_waiting + turns._others_waiting == 81)
+        wait_until(lambda: turns._urgent_waiting + len(turns._others) == 81)
     for thread in waiting:
         thread.join()
     assert order.index("passage") == 31  # the query that held the turn was the first of 32
