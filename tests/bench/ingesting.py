@@ -74,7 +74,7 @@ def stub() -> Iterator[str]:
 
 def docwell_cold() -> dict[str, Any]:
     """Drop the corpus into the folder of a running Docwell, wait until all is indexed; then ask for all of it again."""
-    with stub() as url, running(_stub_settings(url)) as made:
+    with stub() as url, running(stub_settings(url)) as made:
         files = made.folder / "corpus"
         files.mkdir()
         make_corpus(files)
@@ -90,7 +90,8 @@ def docwell_cold() -> dict[str, Any]:
     return {"cold_s": cold, "unchanged_s": warm, "chunks": summary["chunks"], "memory": memory}
 
 
-def _stub_settings(url: str) -> dict[str, str]:
+def stub_settings(url: str) -> dict[str, str]:
+    """The settings that make an instance use the stub embedder."""
     return {
         "DOCWELL_EMBEDDING_PROVIDER": "openai",
         "DOCWELL_EMBEDDING_BASE_URL": url,

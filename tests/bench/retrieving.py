@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from infra.local.runtime import attach
+from query_server.service import SearchService, open_service
+from shared.config import load_settings
 from tests.bench.instance import ROOT, running
 
 SETS = Path(os.environ.get("EVAL_SETS", ROOT.parent / "shared" / "eval"))
@@ -17,7 +20,10 @@ DEPTH = 10
 
 
 def hit_rates(modes: tuple[str, ...] = ("hybrid", "semantic", "keyword")) -> list[dict[str, Any]]:
-    """`hit@k`: the share of questions with a right document among the first k passages' documents, through the search code."""
+    """`hit@k`: the share of questions with a right document among the documents of the first passages, k of them.
+
+    Asked through the code behind `docwell search`.
+    """
     folder = SETS / NAME
     if not folder.is_dir():
         return [{"set": f"{NAME} is not there (EVAL_SETS), left out"}]
@@ -31,23 +37,26 @@ def hit_rates(modes: tuple[str, ...] = ("hybrid", "semantic", "keyword")) -> lis
         files.mkdir()
         documents = write_out(folder, files)
         summary = made.run("ingest", str(files))["summary"]
-        rows = []
-        for mode in modes:
-            ranks = [_rank(made.run("search", one["text"], "--limit", "50", "--mode", mode), right[one["id"]]) for one in queries]
-            rows.append(
-                {
-                    "set": NAME,
-                    "mode": mode,
-                    "documents": documents,
-                    "chunks": summary["chunks"],
-                    "questions": len(queries),
-                    "hit@1": _share(ranks, 1),
-                    "hit@5": _share(ranks, 5),
-                    "hit@10": _share(ranks, 10),
-                    "mrr": sum(1 / rank for rank in ranks if rank) / len(ranks),
-                }
-            )
-    return rows
+        settings, _ = load_settings(made.environment)
+        with open_service(attach(settings)) as service:
+            return [_figures(service, queries, right, mode, documents, summary["chunks"]) for mode in modes]
+
+
+def _figures(
+    service: SearchService, queries: list[dict[str, Any]], right: dict[str, set[str]], mode: str, documents: int, chunks: int
+) -> dict[str, Any]:
+    ranks = [_rank(service.search(one["text"], limit=50, mode=mode, max_tokens=100_000), right[one["id"]]) for one in queries]
+    return {
+        "set": NAME,
+        "mode": mode,
+        "documents": documents,
+        "chunks": chunks,
+        "questions": len(queries),
+        "hit@1": _share(ranks, 1),
+        "hit@5": _share(ranks, 5),
+        "hit@10": _share(ranks, 10),
+        "mrr": sum(1 / rank for rank in ranks if rank) / len(ranks),
+    }
 
 
 def file_name(document_id: str) -> str:
