@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,16 +77,13 @@ def docwell_cold() -> dict[str, Any]:
         files = made.folder / "corpus"
         files.mkdir()
         make_corpus(files)
-        began = time.perf_counter()
+        # The command's own clock: like the others' it leaves out the start of an interpreter.
         summary = made.run("ingest", str(files))["summary"]
-        cold = time.perf_counter() - began
-        again = time.perf_counter()
         unchanged = made.run("ingest", str(files))["summary"]
-        warm = time.perf_counter() - again
         memory = made.peak_memory()
     if summary["indexed"] != FILES or unchanged["unchanged"] != FILES:
         raise RuntimeError(f"not all was taken in: {summary}, {unchanged}")
-    return {"cold_s": cold, "unchanged_s": warm, "chunks": summary["chunks"], "memory": memory}
+    return {"cold_s": summary["seconds"], "unchanged_s": unchanged["seconds"], "chunks": summary["chunks"], "memory": memory}
 
 
 def stub_settings(url: str) -> dict[str, str]:
