@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import structlog
 from numpy.typing import NDArray
 from psycopg import Connection
 
@@ -29,8 +28,6 @@ from shared.database import Pool
 from shared.documents import Chunk, DocumentState
 from shared.embedding.protocol import Embedder, Role
 from shared.errors import TransientError
-
-log = structlog.get_logger(__name__)
 
 _ROUNDS = 3
 """How often a swap is prepared anew when vectors that it counted on went meanwhile."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -122,24 +122,6 @@ class KnownDocument:
     modified_ns: int | None
     sha256: bytes | None
     state: str
-
-
-_KNOWN = """
-    SELECT document_id, path, size, modified_ns, sha256, state FROM docwell.document
-    WHERE source_id = %s AND state <> 'deleted'
-    ORDER BY path COLLATE "C"
-"""
-
-
-def known_documents(connection: Connection[Any], source_id: int) -> Iterator[KnownDocument]:
-    """The source's documents in byte order of their paths, streamed: memory stays small however many there are."""
-    with (
-        connection.transaction(),
-        connection.cursor(name="known_documents", row_factory=class_row(KnownDocument)) as cursor,
-    ):
-        cursor.itersize = 2000
-        cursor.execute(_KNOWN, (source_id,))
-        yield from cursor
 
 
 def find_documents(connection: Connection[Any], source_id: int, paths: Sequence[str]) -> dict[str, KnownDocument]:
