@@ -1,0 +1,51 @@
+-- What intake and publishing need to lose nothing: the files that are left out and why, deletes that wait for a person,
+-- a place in the queue, going back to an old version, and erasure that lasts.
+
+-- Entries of a source that are not taken, as its newest sweep found them. A folder ends with `/` and stands for all below it.
+CREATE TABLE docwell.left_out (
+    source_id integer NOT NULL REFERENCES docwell.source ON DELETE CASCADE,
+    path      text NOT NULL,
+    cause     text NOT NULL CHECK (cause IN ('ignored', 'empty', 'link', 'special', 'unreadable', 'same_name')),
+    rule      text NOT NULL,  -- the pattern or the reason, in words that a person can act on
+    found_at  timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (source_id, path)
+);
+
+ALTER TABLE docwell.source
+    ADD COLUMN left_out        bigint NOT NULL DEFAULT 0,  -- all entries left out by the newest sweep; the table keeps a bounded part
+    ADD COLUMN held_deletes    integer NOT NULL DEFAULT 0,  -- deletions that wait for a person
+    ADD COLUMN approved_at     timestamptz,  -- a person let the held deletions go
+    ADD COLUMN sweep_requested timestamptz,  -- a person asked for a sweep; done when newest_sweep is later
+    ADD COLUMN watch_mode      text,  -- native or poll, as the watcher runs now
+    ADD COLUMN watch_notice    text;  -- what a person should know of it: a network file system, a kernel limit
+
+-- A job's place in the queue: when it is due, and later for those that came in bulk, so that a single note does not wait
+-- behind ten thousand files, and these do not wait for ever.
+ALTER TABLE docwell.job
+    ADD COLUMN place   timestamptz NOT NULL DEFAULT now(),
+    ADD COLUMN bulk    boolean NOT NULL DEFAULT false,
+    ADD COLUMN version integer,  -- the version that a rollback serves again
+    DROP CONSTRAINT job_kind_check,
+    ADD CONSTRAINT job_kind_check CHECK (kind IN ('ingest', 'delete', 'rollback')),
+    DROP CONSTRAINT job_rerun_kind_check,
+    ADD CONSTRAINT job_rerun_kind_check CHECK (rerun_kind IN ('ingest', 'delete', 'rollback'));
+UPDATE docwell.job SET place = next_run_at;
+CREATE INDEX job_turn ON docwell.job (source_id, place) WHERE state IN ('queued', 'retrying');
+CREATE INDEX job_running ON docwell.job (source_id) WHERE state = 'running';
+
+-- What was erased stays out: by the hash of its path, and by the hash of each of its versions' bytes. No name is kept.
+CREATE TABLE docwell.erasure (
+    erasure_id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    erased_at  timestamptz NOT NULL DEFAULT now()
+);
+CREATE TABLE docwell.erased_path (
+    source_id    integer NOT NULL REFERENCES docwell.source ON DELETE CASCADE,
+    namespace_id integer NOT NULL REFERENCES docwell.namespace,
+    path_sha256  bytea NOT NULL,
+    erasure_id   uuid NOT NULL REFERENCES docwell.erasure,
+    PRIMARY KEY (source_id, namespace_id, path_sha256)
+);
+CREATE TABLE docwell.erased_content (
+    sha256     bytea PRIMARY KEY,
+    erasure_id uuid NOT NULL REFERENCES docwell.erasure
+);
