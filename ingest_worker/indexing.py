@@ -11,7 +11,7 @@ from typing import Any
 
 from psycopg import Connection, sql
 
-from ingest_worker.catalogue.chunks import vector_table
+from ingest_worker.catalogue.vectors import vector_table
 
 CROWDED = 20_000
 """From so many fresh vectors on (20 ms of a search) new ones go straight under the index, until half of them have moved."""

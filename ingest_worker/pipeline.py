@@ -1,9 +1,12 @@
-"""The way of one document, as a story: read → parse → chunk → embed → publish. No transaction is open on the way."""
+"""The way of documents, as a story: read → parse → chunk → embed → publish. No transaction is open on the way.
+
+Several are begun, embedded and published together, since a call and a commit cost much the same for one as for twenty.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,20 +15,20 @@ from numpy.typing import NDArray
 from psycopg import Connection
 
 from ingest_worker import spaces
-from ingest_worker.catalogue import chunks as rows
 from ingest_worker.catalogue import documents as catalogue
-from ingest_worker.catalogue.documents import Content, JobDocument
+from ingest_worker.catalogue.documents import Beginning, Content, JobDocument
 from ingest_worker.catalogue.sources import ensure_audience
+from ingest_worker.catalogue.vectors import inputs_with_vector
 from ingest_worker.intake.read import Gone, Refused, read_content
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.parse.cage import Parsed, ParserCage
 from ingest_worker.parse.errors import Skipped
 from ingest_worker.parse.fingerprint import parser_fingerprint
-from ingest_worker.publish import NewVersion, Published, VectorsMissing, publish, unpublish, withdraw
+from ingest_worker.publish import NewVersion, Swap, VectorsMissing, publish, unpublish, withdraw
 from shared.config import Settings
 from shared.database import Pool
-from shared.documents import Chunk, DocumentState
+from shared.documents import DocumentState
 from shared.embedding.protocol import Embedder, Role
 from shared.errors import TransientError
 
@@ -53,12 +56,46 @@ class JobReport:
     rerun: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A document whose bytes were read and have to be parsed."""
+
+    job: ClaimedJob
+    begins: Beginning
+
+    @property
+    def size(self) -> int:
+        """Bytes held in memory."""
+        return self.begins.content.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A version whose passages wait for their vectors."""
+
+    job: ClaimedJob
+    version: NewVersion
+
+
 def run_job(job: ClaimedJob, tools: Tools) -> JobReport:
     """Do one job to its end in the job row.
 
     Raises:
         PermanentError, TransientError: the attempt failed; the caller records it.
         LeaseLost: another worker holds the job; nothing was written.
+    """
+    read = read_document(job, tools)
+    if isinstance(read, JobReport):
+        return read
+    (version_id,) = begin([read], tools)
+    return serve([parse(read, version_id, tools)], tools)[0]
+
+
+def read_document(job: ClaimedJob, tools: Tools) -> Reading | JobReport:
+    """Read what is there now; when there is nothing to parse, do the job to its end.
+
+    Raises:
+        PermanentError, TransientError, LeaseLost: as `run_job`.
     """
     with tools.pool.connection() as connection:
         document = catalogue.for_job(connection, job.document_id)
@@ -75,12 +112,31 @@ def run_job(job: ClaimedJob, tools: Tools) -> JobReport:
         audience_id = _audience(connection, document)
         if _is_unchanged(document, content, audience_id, tools.settings):
             return _unchanged(connection, job, document, content)
-        fingerprint = parser_fingerprint(tools.settings.chunk_tokens, tools.settings.chunk_overlap)
-        with connection.transaction():
-            jobs.fence(connection, job)
-            version_id, number = catalogue.begin_version(
-                connection, document, content, audience_id=audience_id, fingerprint=fingerprint
-            )
+    fingerprint = parser_fingerprint(tools.settings.chunk_tokens, tools.settings.chunk_overlap)
+    begins = Beginning(document=document, content=content, audience_id=audience_id, fingerprint=fingerprint)
+    return Reading(job=job, begins=begins)
+
+
+def begin(readings: Sequence[Reading], tools: Tools) -> list[int]:
+    """Note that these bytes are being worked on; returns the `version_id` of each.
+
+    Raises:
+        LeaseLost: one of the jobs is ours no more; nothing was written.
+    """
+    with tools.pool.connection() as connection, connection.transaction():
+        jobs.fence(connection, *(reading.job for reading in readings))
+        versions = catalogue.begin_versions(connection, [reading.begins for reading in readings])
+    return [versions[reading.job.document_id] for reading in readings]
+
+
+def parse(reading: Reading, version_id: int, tools: Tools) -> Ready:
+    """Parse and chunk in the cage. A document that is left out on purpose is a version without passages.
+
+    Raises:
+        PermanentError, TransientError: of the parser.
+    """
+    document, content = reading.begins.document, reading.begins.content
+    number, audience_id = reading.begins.number, reading.begins.audience_id
     try:
         parsed = tools.cage.parse_and_chunk(
             document.path + content.ending, content.data, tools.settings.chunk_tokens, tools.settings.chunk_overlap
@@ -96,7 +152,47 @@ def run_job(job: ClaimedJob, tools: Tools) -> JobReport:
             reason=str(skipped),
             modified=content.modified,
         )
-    return _serve(job, version, tools)
+    return Ready(job=reading.job, version=version)
+
+
+def serve(ready: Sequence[Ready], tools: Tools) -> list[JobReport]:
+    """Embed what has no vector yet, and swap these versions in together.
+
+    Raises:
+        PermanentError, TransientError, LeaseLost: nothing was written.
+    """
+    inputs = {chunk.input_id: chunk.embedded_text for one in ready for chunk in one.version.chunks}
+    embedder = tools.embedder()
+    with tools.pool.connection() as connection:
+        space = spaces.active_space(connection, embedder.fingerprint)
+        wanted = inputs.keys() - inputs_with_vector(connection, space.space_id, list(inputs))
+    vectors: dict[uuid.UUID, NDArray[np.float32]] = {}
+    for _ in range(_ROUNDS):
+        keys = [key for key in inputs if key in wanted]
+        if keys:
+            vectors |= zip(keys, embedder.embed([inputs[key] for key in keys], Role.PASSAGE), strict=True)
+        swaps = _swaps(ready, set(vectors))
+        try:
+            with tools.pool.connection() as connection:
+                done = publish(connection, swaps, space=space, vectors=vectors, keep_versions=tools.settings.keep_versions)
+        except VectorsMissing as missing:
+            wanted = set(missing.inputs)
+            continue
+        return [
+            JobReport(result=one.result, chunks=one.chunks, embedded=swap.embedded, rerun=one.rerun)
+            for swap, one in zip(swaps, done, strict=True)
+        ]
+    raise TransientError("Other documents kept changing the same passages while this one was published.", code="busy")
+
+
+def _swaps(ready: Sequence[Ready], embedded: set[uuid.UUID]) -> list[Swap]:
+    """What is to be published. A passage that two of them hold was embedded for the first."""
+    swaps = []
+    for one in ready:
+        own = embedded & {chunk.input_id for chunk in one.version.chunks}
+        embedded -= own
+        swaps.append(Swap(job=one.job, version=one.version, embedded=len(own)))
+    return swaps
 
 
 def _audience(connection: Connection[Any], document: JobDocument) -> int:
@@ -173,40 +269,3 @@ def _judge(parsed: Parsed) -> tuple[DocumentState, str | None, str | None]:
     if pages is not None and with_text is not None and with_text < pages:
         return DocumentState.PARTIAL, "pages_without_text", f"{with_text} of {pages} pages had text; the others need OCR."
     return DocumentState.INDEXED, None, None
-
-
-def _serve(job: ClaimedJob, version: NewVersion, tools: Tools) -> JobReport:
-    vectors: dict[uuid.UUID, NDArray[np.float32]] = {}
-    embedder = tools.embedder()
-    unique = {chunk.input_id: chunk for chunk in version.chunks}
-    with tools.pool.connection() as connection:
-        space = spaces.active_space(connection, embedder.fingerprint)
-        wanted = set(unique) - rows.inputs_with_vector(connection, space.space_id, list(unique))
-    for _ in range(_ROUNDS):
-        vectors |= _embed(embedder, [unique[key] for key in unique if key in wanted])
-        try:
-            with tools.pool.connection() as connection:
-                done = publish(
-                    connection,
-                    job,
-                    version,
-                    space=space,
-                    vectors=vectors,
-                    keep_versions=tools.settings.keep_versions,
-                )
-        except VectorsMissing as missing:
-            wanted = set(missing.inputs)
-            continue
-        return _report(version, done, len(vectors))
-    raise TransientError("Other documents kept changing the same passages while this one was published.", code="busy")
-
-
-def _embed(embedder: Embedder, chunks: Sequence[Chunk]) -> Mapping[uuid.UUID, NDArray[np.float32]]:
-    if not chunks:
-        return {}
-    matrix = embedder.embed([chunk.embedded_text for chunk in chunks], Role.PASSAGE)
-    return {chunk.input_id: matrix[row] for row, chunk in enumerate(chunks)}
-
-
-def _report(version: NewVersion, done: Published, embedded: int) -> JobReport:
-    return JobReport(result=version.state.value, chunks=done.chunks, embedded=embedded, rerun=done.rerun)

@@ -6,7 +6,7 @@ from typing import Any
 
 from psycopg import Connection
 
-from ingest_worker.catalogue.chunks import Space
+from ingest_worker.catalogue.vectors import Space
 from shared.embedding.fingerprint import Fingerprint
 from shared.errors import ConfigurationError
 

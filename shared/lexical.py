@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 
 import Stemmer
 
@@ -137,12 +138,9 @@ def term_counts(text: str) -> dict[int, int]:
 
     The sum of the counts is the text's length for BM25.
     """
-    counts: dict[int, int] = {}
-    known = counts.get
-    for token, count in Counter(_TOKEN.findall(_normalised(text))).items():
-        numbers = _numbers(token) if len(token) <= _CACHED_LENGTH else _uncached_numbers(token)
-        for number in numbers:
-            counts[number] = known(number, 0) + count
+    tokens = _TOKEN.findall(_normalised(text))
+    # Counted without a step of Python for each token: this is a good part of the cost of an ingest.
+    counts = Counter(chain.from_iterable(map(_numbers, tokens)))
     if len(counts) <= MOST_TERMS:
         return counts
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_TERMS])
@@ -206,11 +204,20 @@ def _normalised(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
-def _uncached_numbers(token: str) -> tuple[int, ...]:
-    return tuple(map(term_number, dict.fromkeys(term for term, _ in _terms(token))))
+class _Numbers(dict[str, tuple[int, ...]]):
+    """The term numbers of a token, those of short tokens kept: a dictionary is asked faster than `lru_cache`."""
+
+    def __missing__(self, token: str) -> tuple[int, ...]:
+        numbers = tuple(map(term_number, dict.fromkeys(term for term, _ in _terms(token))))
+        if len(token) <= _CACHED_LENGTH:
+            if len(self) >= _MOST_CACHED:
+                self.clear()
+            self[token] = numbers
+        return numbers
 
 
-_numbers = lru_cache(maxsize=1 << 16)(_uncached_numbers)
+_MOST_CACHED = 1 << 16
+_numbers = _Numbers().__getitem__
 
 
 def _asked(token: str) -> Iterator[tuple[str, TermKind]]:

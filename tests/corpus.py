@@ -16,12 +16,12 @@ from psycopg import Connection
 from psycopg.rows import class_row
 
 from ingest_worker.catalogue import documents as catalogue
-from ingest_worker.catalogue.chunks import Space
-from ingest_worker.catalogue.documents import Content, Observed
+from ingest_worker.catalogue.documents import Beginning, Content, Observed
 from ingest_worker.catalogue.sources import ensure_audience, ensure_namespace, ensure_source
+from ingest_worker.catalogue.vectors import Space
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob
-from ingest_worker.publish import NewVersion, Published, publish
+from ingest_worker.publish import NewVersion, Published, Swap, publish
 from shared.database import connect
 from shared.documents import Chunk, ChunkKind, DocumentState, Span
 
@@ -53,8 +53,7 @@ class Corpus:
 
     def claim(self) -> ClaimedJob:
         """The next job that is due."""
-        job = jobs.claim(self.connection, worker="test", lease_seconds=60)
-        assert job is not None
+        (job,) = jobs.claim(self.connection, worker="test", lease_seconds=60)
         return job
 
     def claim_path(self, path: str) -> ClaimedJob:
@@ -110,17 +109,21 @@ class Corpus:
             audience = ensure_audience(
                 self.connection, document.namespace_id, document.readers or document.source_readers, restricted=restricted
             )
-            version_id, number = catalogue.begin_version(
-                self.connection, document, taken, audience_id=audience, fingerprint="parser-1"
-            )
+            begins = Beginning(document=document, content=taken, audience_id=audience, fingerprint="parser-1")
+            (version_id,) = catalogue.begin_versions(self.connection, [begins]).values()
         if vectors is None:
             vectors = {chunk.input_id: unit_vector(chunk.text, self.dimension) for chunk in chunks}
         version = NewVersion(
-            version_id=version_id, number=number, audience_id=audience, state=state, title=title, chunks=tuple(chunks)
+            version_id=version_id, number=begins.number, audience_id=audience, state=state, title=title, chunks=tuple(chunks)
         )
-        return publish(
-            self.connection, job, version, space=Space(space_id=self.space_id), vectors=vectors, keep_versions=keep_versions
+        (done,) = publish(
+            self.connection,
+            [Swap(job=job, version=version)],
+            space=Space(space_id=self.space_id),
+            vectors=vectors,
+            keep_versions=keep_versions,
         )
+        return done
 
     def add(self, path: str, chunks: Sequence[Chunk], **facts: Any) -> uuid.UUID:
         """Ask for a document and serve it at once; `facts` go to `ask`, `vectors` and the like to `serve`."""

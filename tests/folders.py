@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from ingest_worker.catalogue import documents as catalogue
-from ingest_worker.catalogue.chunks import Space
+from ingest_worker.catalogue.documents import Beginning
 from ingest_worker.catalogue.sources import Source, ensure_audience, ensure_folder_source, get_source
+from ingest_worker.catalogue.vectors import Space
 from ingest_worker.intake.folder import FolderWatcher
 from ingest_worker.intake.ignore import IgnoreRules
 from ingest_worker.intake.read import Gone, read_content
 from ingest_worker.intake.rescan import SweepOptions, SweepReport, sweep
 from ingest_worker.jobs import table as jobs
-from ingest_worker.publish import NewVersion, publish, unpublish
+from ingest_worker.publish import NewVersion, Swap, publish, unpublish
 from shared.config import Settings, SourceSettings
 from shared.database import Pool, open_pool
 from shared.documents import DocumentState
@@ -94,10 +95,10 @@ class Folder:
         done = []
         while True:
             with self.pool.connection() as connection:
-                job = jobs.claim(connection, worker="test", lease_seconds=60)
-                if job is None:
+                claimed = jobs.claim(connection, worker="test", lease_seconds=60)
+                if not claimed:
                     return done
-                done.append(_do(connection, job))
+                done += [_do(connection, job) for job in claimed]
 
     def sweep(self, **options: Any) -> SweepReport:
         """One sweep by itself, with no settling unless asked for."""
@@ -137,9 +138,10 @@ def _do(connection: Any, job: jobs.ClaimedJob) -> tuple[str, str]:
     audience = ensure_audience(
         connection, document.namespace_id, document.source_readers, restricted=document.source_readers is not None
     )
-    version_id, number = catalogue.begin_version(connection, document, content, audience_id=audience, fingerprint="test")
-    version = NewVersion(version_id=version_id, number=number, audience_id=audience, state=DocumentState.SKIPPED)
-    publish(connection, job, version, space=Space(space_id=0), vectors={}, keep_versions=5)
+    begins = Beginning(document=document, content=content, audience_id=audience, fingerprint="test")
+    (version_id,) = catalogue.begin_versions(connection, [begins]).values()
+    version = NewVersion(version_id=version_id, number=begins.number, audience_id=audience, state=DocumentState.SKIPPED)
+    publish(connection, [Swap(job=job, version=version)], space=Space(space_id=0), vectors={}, keep_versions=5)
     return document.path, "read"
 
 

@@ -17,7 +17,8 @@ ALTER TABLE docwell.source
     ADD COLUMN approved_at     timestamptz,  -- a person let the held deletions go
     ADD COLUMN sweep_requested timestamptz,  -- a person asked for a sweep; done when newest_sweep is later
     ADD COLUMN watch_mode      text,  -- native or poll, as the watcher runs now
-    ADD COLUMN watch_notice    text;  -- what a person should know of it: a network file system, a kernel limit
+    ADD COLUMN watch_notice    text,  -- what a person should know of it: a network file system, a kernel limit
+    ADD COLUMN turn_at         timestamptz NOT NULL DEFAULT '-infinity';  -- when a worker last took jobs of it: sources take turns
 
 -- A job's place in the queue: when it is due, and later for those that came in bulk, so that a single note does not wait
 -- behind ten thousand files, and these do not wait for ever.

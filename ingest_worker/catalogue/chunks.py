@@ -1,58 +1,49 @@
-"""The rows that a search reads: chunks, their places, their terms and their vectors. All SQL of publishing stands here."""
+"""The rows of passages: chunks by their content, and the places where a version holds them."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from pgvector import HalfVector
-from psycopg import Connection, sql
+import orjson
+from psycopg import Connection
+from psycopg.types.json import Json
 
+from ingest_worker.catalogue.terms import Weight, remove_terms
+from ingest_worker.catalogue.vectors import remove_vectors
 from shared.documents import Chunk
-from shared.lexical import sparsevec_text, term_counts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weight:
-    """What entered or left the search structures: chunks, and the terms in them. BM25's averages are made of these."""
-
-    chunks: int = 0
-    terms: int = 0
-
-    def __add__(self, other: Weight) -> Weight:
-        return Weight(chunks=self.chunks + other.chunks, terms=self.terms + other.terms)
-
-    def __neg__(self) -> Weight:
-        return Weight(chunks=-self.chunks, terms=-self.terms)
-
 
 _INSERT_CHUNKS = """
     INSERT INTO docwell.chunk (audience_id, chunk_id, input_id, kind, text, section, symbol, language, tokens)
-    SELECT %(audience)s, * FROM unnest(%(ids)s::uuid[], %(inputs)s::uuid[], %(kinds)s::text[], %(texts)s::text[],
-        %(sections)s::text[], %(symbols)s::text[], %(languages)s::text[], %(tokens)s::integer[])
+    SELECT audience_id, chunk_id, input_id, kind, text, section, symbol, language, tokens
+    FROM json_to_recordset(%s) AS made (audience_id integer, chunk_id uuid, input_id uuid, kind text, text text, section text,
+        symbol text, language text, tokens integer)
     ON CONFLICT DO NOTHING
 """
 
 
-def insert_chunks(connection: Connection[Any], audience_id: int, chunks: Sequence[Chunk]) -> None:
-    """Make the rows of those chunks that have none, in the order of their ids: publishers who meet wait, and never in a ring."""
-    ordered = sorted(chunks, key=lambda chunk: chunk.chunk_id)
-    values = {
-        "audience": audience_id,
-        "ids": [chunk.chunk_id for chunk in ordered],
-        "inputs": [chunk.input_id for chunk in ordered],
-        "kinds": [chunk.kind.value for chunk in ordered],
-        "texts": [chunk.text for chunk in ordered],
-        "sections": [chunk.section_text for chunk in ordered],
-        "symbols": [chunk.symbol for chunk in ordered],
-        "languages": [chunk.language for chunk in ordered],
-        "tokens": [chunk.tokens for chunk in ordered],
-    }
-    connection.execute(_INSERT_CHUNKS, values)
+def insert_chunks(connection: Connection[Any], chunks: Mapping[tuple[int, uuid.UUID], Chunk]) -> None:
+    """Make the rows of those chunks, by (audience_id, chunk_id), that have none.
+
+    In the order of their keys: publishers who meet wait, and never in a ring.
+    """
+    rows = [
+        {
+            "audience_id": audience,
+            "chunk_id": chunk_id,
+            "input_id": chunks[audience, chunk_id].input_id,
+            "kind": chunks[audience, chunk_id].kind,
+            "text": chunks[audience, chunk_id].text,
+            "section": chunks[audience, chunk_id].section_text,
+            "symbol": chunks[audience, chunk_id].symbol,
+            "language": chunks[audience, chunk_id].language,
+            "tokens": chunks[audience, chunk_id].tokens,
+        }
+        for audience, chunk_id in sorted(chunks)
+    ]
+    connection.execute(_INSERT_CHUNKS, (Json(rows, dumps=orjson.dumps),))
 
 
 _HOLD = """
@@ -70,140 +61,43 @@ def hold(connection: Connection[Any], chunks: Iterable[tuple[int, uuid.UUID]]) -
     for the foreign keys of those who merely keep a chunk.
     """
     ordered = sorted(set(chunks))
-    connection.execute(_HOLD, {"audiences": [audience for audience, _ in ordered], "ids": [chunk for _, chunk in ordered]})
+    if ordered:
+        connection.execute(_HOLD, {"audiences": [audience for audience, _ in ordered], "ids": [chunk for _, chunk in ordered]})
 
 
-_INSERT_TERMS = """
-    WITH made AS (
-        INSERT INTO docwell.chunk_terms (audience_id, chunk_id, terms, frequencies, length)
-        SELECT %(audience)s, id, terms::integer[], frequencies::sparsevec, length
-        FROM unnest(%(ids)s::uuid[], %(terms)s::text[], %(frequencies)s::text[], %(lengths)s::integer[])
-            AS made (id, terms, frequencies, length)
-        ON CONFLICT DO NOTHING
-        RETURNING length
-    )
-    SELECT count(*)::integer, coalesce(sum(length), 0)::bigint FROM made
-"""
-
-
-def insert_terms(connection: Connection[Any], audience_id: int, chunks: Sequence[Chunk]) -> Weight:
-    """Make the chunks findable by the keyword leg; those that already are stay as they are."""
-    counted = [(chunk.chunk_id, term_counts(chunk.embedded_text)) for chunk in chunks]
-    values = {
-        "audience": audience_id,
-        "ids": [chunk_id for chunk_id, _ in counted],
-        "terms": ["{" + ",".join(map(str, counts)) + "}" for _, counts in counted],
-        "frequencies": [sparsevec_text(counts) for _, counts in counted],
-        "lengths": [sum(counts.values()) for _, counts in counted],
-    }
-    return _weight(connection.execute(_INSERT_TERMS, values).fetchone())
-
-
-def _weight(row: tuple[Any, ...] | None) -> Weight:
-    chunks, terms = row or (0, 0)
-    return Weight(chunks=chunks, terms=terms)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Space:
-    """An embedding space, and whether its fresh vectors are too many already for more of them."""
-
-    space_id: int
-    crowded: bool = False
-
-
-def vector_table(space_id: int) -> sql.Composable:
-    """The table of a space's vectors."""
-    return sql.Identifier("docwell", f"vector_{space_id}")
-
-
-_WITH_VECTOR = sql.SQL("SELECT DISTINCT input_id FROM {table} WHERE input_id = ANY (%s)")
-
-
-def inputs_with_vector(connection: Connection[Any], space_id: int, inputs: Sequence[uuid.UUID]) -> set[uuid.UUID]:
-    """Which of the embedded inputs have a vector in this space already, in any audience."""
-    query = _WITH_VECTOR.format(table=vector_table(space_id))
-    return {row[0] for row in connection.execute(query, (list(inputs),)).fetchall()}
-
-
-# The two parts of the table have no key in common; who holds the chunk may look in both and then write.
-_INSERT_VECTOR = sql.SQL("""
-    INSERT INTO {table} (input_id, audience_id, indexed, embedding)
-    SELECT %(input)s, %(audience)s, %(indexed)s, %(embedding)s
-    WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE input_id = %(input)s AND audience_id = %(audience)s)
-""")
-_COPY_VECTORS = sql.SQL("""
-    INSERT INTO {table} (input_id, audience_id, indexed, embedding)
-    SELECT DISTINCT ON (v.input_id) v.input_id, %(audience)s, %(indexed)s, v.embedding
-    FROM {table} v
-    WHERE v.input_id = ANY (%(inputs)s)
-      AND NOT EXISTS (SELECT 1 FROM {table} here WHERE here.input_id = v.input_id AND here.audience_id = %(audience)s)
-    ON CONFLICT DO NOTHING
-""")
-_MISSING_VECTORS = sql.SQL("""
-    SELECT wanted FROM unnest(%(inputs)s::uuid[]) AS wanted
-    WHERE NOT EXISTS (SELECT 1 FROM {table} v WHERE v.input_id = wanted AND v.audience_id = %(audience)s)
-""")
-
-
-def insert_vectors(
-    connection: Connection[Any],
-    space: Space,
-    audience_id: int,
-    inputs: Sequence[uuid.UUID],
-    vectors: Mapping[uuid.UUID, NDArray[np.float32]],
-) -> set[uuid.UUID]:
-    """Give every input its vector in this audience: from `vectors`, else copied from another one. The caller holds the chunks.
-
-    Returns the inputs that still have none, since their row went while we were embedding.
-    """
-    table = vector_table(space.space_id)
-    common = {"audience": audience_id, "indexed": space.crowded}
-    if vectors:
-        with connection.cursor() as cursor:
-            cursor.executemany(
-                _INSERT_VECTOR.format(table=table),
-                [{**common, "input": key, "embedding": HalfVector(vectors[key])} for key in sorted(vectors)],
-            )
-    known = [key for key in inputs if key not in vectors]
-    if not known:
-        return set()
-    values = {**common, "inputs": known}
-    connection.execute(_COPY_VECTORS.format(table=table), values)
-    return {row[0] for row in connection.execute(_MISSING_VECTORS.format(table=table), values).fetchall()}
-
-
-_PLACE = """
+_PLACES = """
     INSERT INTO docwell.version_chunk
         (version_id, ordinal, audience_id, chunk_id, page_start, page_end, line_start, line_end)
-    SELECT %(version)s, (place.row - 1)::integer, %(audience)s, chunk_id, page_start, page_end, line_start, line_end
-    FROM unnest(%(ids)s::uuid[], %(page_starts)s::integer[], %(page_ends)s::integer[], %(line_starts)s::integer[],
-        %(line_ends)s::integer[]) WITH ORDINALITY
-        AS place (chunk_id, page_start, page_end, line_start, line_end, row)
+    SELECT version_id, ordinal, audience_id, chunk_id, page_start, page_end, line_start, line_end
+    FROM json_to_recordset(%s) AS place (version_id bigint, ordinal integer, audience_id integer, chunk_id uuid,
+        page_start integer, page_end integer, line_start integer, line_end integer)
 """
 
 
-def insert_places(connection: Connection[Any], version_id: int, audience_id: int, chunks: Sequence[Chunk]) -> None:
-    """Write where each chunk of the version stands, in reading order."""
-    connection.execute("DELETE FROM docwell.version_chunk WHERE version_id = %s", (version_id,))
-    connection.execute(
-        _PLACE,
+def insert_places(connection: Connection[Any], versions: Sequence[tuple[int, int, Sequence[Chunk]]]) -> None:
+    """Write where each chunk of the versions (version_id, audience_id, chunks) stands, in reading order."""
+    ids = [version_id for version_id, _, _ in versions]
+    connection.execute("DELETE FROM docwell.version_chunk WHERE version_id = ANY (%s)", (ids,))
+    places = [
         {
-            "version": version_id,
-            "audience": audience_id,
-            "ids": [chunk.chunk_id for chunk in chunks],
-            "page_starts": [chunk.span.page_start for chunk in chunks],
-            "page_ends": [chunk.span.page_end for chunk in chunks],
-            "line_starts": [chunk.span.line_start for chunk in chunks],
-            "line_ends": [chunk.span.line_end for chunk in chunks],
-        },
-    )
+            "version_id": version_id,
+            "ordinal": ordinal,
+            "audience_id": audience_id,
+            "chunk_id": chunk.chunk_id,
+            **asdict(chunk.span),
+        }
+        for version_id, audience_id, chunks in versions
+        for ordinal, chunk in enumerate(chunks)
+    ]
+    connection.execute(_PLACES, (Json(places, dumps=orjson.dumps),))
 
 
-def chunk_ids(connection: Connection[Any], version_id: int) -> set[uuid.UUID]:
-    """The chunks of a version."""
-    rows = connection.execute("SELECT chunk_id FROM docwell.version_chunk WHERE version_id = %s", (version_id,)).fetchall()
-    return {row[0] for row in rows}
+def chunk_owners(connection: Connection[Any], versions: Sequence[int]) -> set[tuple[int, uuid.UUID]]:
+    """The chunks of these versions, as (audience_id, chunk_id)."""
+    if not versions:
+        return set()
+    query = "SELECT DISTINCT audience_id, chunk_id FROM docwell.version_chunk WHERE version_id = ANY (%s)"
+    return set(connection.execute(query, (list(versions),)).fetchall())
 
 
 # A statement of its own, so a new snapshot: what a publisher wrote who held a chunk before us is seen.
@@ -216,14 +110,6 @@ _NOT_SERVED = """
           JOIN docwell.document d ON d.served_version_id = place.version_id
           WHERE place.audience_id = c.audience_id AND place.chunk_id = c.chunk_id)
 """
-_REMOVE_TERMS = """
-    WITH gone AS (
-        DELETE FROM docwell.chunk_terms WHERE audience_id = %(audience)s AND chunk_id = ANY (%(ids)s) RETURNING length
-    )
-    SELECT count(*)::integer, coalesce(sum(length), 0)::bigint FROM gone
-"""
-_REMOVE_VECTORS = sql.SQL("DELETE FROM {table} WHERE audience_id = %(audience)s AND input_id = ANY (%(inputs)s)")
-_SPACES = "SELECT space_id FROM docwell.embedding_space ORDER BY space_id"
 _REMOVE_ORPHANS = """
     DELETE FROM docwell.chunk c
     WHERE c.audience_id = %(audience)s AND c.chunk_id = ANY (%(ids)s)
@@ -243,10 +129,9 @@ def remove_unserved(connection: Connection[Any], audience_id: int, candidates: I
     if not values["ids"]:
         return Weight()
     gone = connection.execute(_NOT_SERVED, values).fetchall()
-    values = {"audience": audience_id, "ids": [row[0] for row in gone], "inputs": [row[1] for row in gone]}
-    removed = _weight(connection.execute(_REMOVE_TERMS, values).fetchone())
-    for (space_id,) in connection.execute(_SPACES).fetchall():
-        connection.execute(_REMOVE_VECTORS.format(table=vector_table(space_id)), values)
+    values["ids"] = [chunk_id for chunk_id, _ in gone]
+    removed = remove_terms(connection, audience_id, values["ids"])
+    remove_vectors(connection, audience_id, [input_id for _, input_id in gone])
     connection.execute(_REMOVE_ORPHANS, values)
     return removed
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 from psycopg import Connection
 from psycopg.rows import class_row
+from psycopg.types.json import Json
 
 from ingest_worker.catalogue.sources import Source, ensure_audience
 from ingest_worker.jobs import table as jobs
@@ -204,21 +206,27 @@ class JobDocument:
     served_version: int | None
 
 
-_FOR_JOB = """
+_FOR_JOBS = """
     SELECT d.document_id, d.source_id, s.name AS source, s.type AS source_type, s.root, d.namespace_id, d.audience_id,
            d.readers, s.readers AS source_readers, d.path, d.locator, d.state, d.sha256, d.latest_version,
            v.state AS latest_state, v.fingerprint AS latest_fingerprint, d.served_version
     FROM docwell.document d
     JOIN docwell.source s USING (source_id)
     LEFT JOIN docwell.version v ON v.document_id = d.document_id AND v.number = d.latest_version
-    WHERE d.document_id = %s
+    WHERE d.document_id = ANY (%s)
 """
+
+
+def for_jobs(connection: Connection[Any], documents: Sequence[uuid.UUID]) -> dict[uuid.UUID, JobDocument]:
+    """The documents of these jobs; those that were erased are not there."""
+    with connection.cursor(row_factory=class_row(JobDocument)) as cursor:
+        rows = cursor.execute(_FOR_JOBS, (list(documents),)).fetchall()
+    return {row.document_id: row for row in rows}
 
 
 def for_job(connection: Connection[Any], document_id: uuid.UUID) -> JobDocument | None:
     """The document of a job, or None when it was erased."""
-    with connection.cursor(row_factory=class_row(JobDocument)) as cursor:
-        return cursor.execute(_FOR_JOB, (document_id,)).fetchone()
+    return for_jobs(connection, [document_id]).get(document_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,45 +248,62 @@ class Content:
         return None if self.modified_ns is None else datetime.fromtimestamp(self.modified_ns / 1e9, UTC)
 
 
-_BEGIN_VERSION = """
+_BEGIN_VERSIONS = """
+    WITH new AS (
+        SELECT document_id, audience_id, number, decode(sha256, 'hex') AS sha256, size, modified_ns, source_modified, fingerprint
+        FROM json_to_recordset(%s) AS new (document_id uuid, audience_id integer, number integer, sha256 text, size bigint,
+            modified_ns bigint, source_modified timestamptz, fingerprint text)
+    ), documents AS (
+        UPDATE docwell.document d SET
+            state = 'indexing', latest_version = new.number, sha256 = new.sha256, size = new.size,
+            modified_ns = new.modified_ns, source_modified = new.source_modified, changed_at = now()
+        FROM new WHERE d.document_id = new.document_id
+    )
     INSERT INTO docwell.version (document_id, audience_id, number, sha256, size, source_modified, fingerprint)
-    VALUES (%(document)s, %(audience)s, %(number)s, %(sha256)s, %(size)s, %(modified)s, %(fingerprint)s)
+    SELECT document_id, audience_id, number, sha256, size, source_modified, fingerprint FROM new
     ON CONFLICT (document_id, number) DO UPDATE SET
         audience_id = excluded.audience_id, state = 'indexing', reason_code = NULL, reason = NULL,
         fingerprint = excluded.fingerprint
-    RETURNING version_id
-"""
-_BEGIN_DOCUMENT = """
-    UPDATE docwell.document SET
-        state = 'indexing', latest_version = %(number)s, sha256 = %(sha256)s,
-        size = %(size)s, modified_ns = %(modified_ns)s, source_modified = %(modified)s, changed_at = now()
-    WHERE document_id = %(document)s
+    RETURNING document_id, version_id
 """
 
 
-def begin_version(
-    connection: Connection[Any], document: JobDocument, content: Content, *, audience_id: int, fingerprint: str
-) -> tuple[int, int]:
-    """The version that these bytes become: `(version_id, number)`. The same bytes tried again keep their number."""
-    fresh = (
-        document.latest_version is None or document.sha256 != content.sha256 or document.latest_state in {"indexed", "partial"}
-    )
-    number = (document.latest_version or 0) + (1 if fresh else 0)
-    values = {
-        "document": document.document_id,
-        "audience": audience_id,
-        "number": number,
-        "sha256": content.sha256,
-        "size": content.size,
-        "modified_ns": content.modified_ns,
-        "modified": content.modified,
-        "fingerprint": fingerprint,
-    }
-    row = connection.execute(_BEGIN_VERSION, values).fetchone()
-    connection.execute(_BEGIN_DOCUMENT, values)
-    if row is None:
-        raise RuntimeError("INSERT … RETURNING gave no row")
-    return int(row[0]), number
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """Bytes that become a version of their document."""
+
+    document: JobDocument
+    content: Content
+    audience_id: int
+    fingerprint: str
+
+    @property
+    def number(self) -> int:
+        """The version's number. The same bytes tried again keep theirs."""
+        document = self.document
+        latest = document.latest_version
+        if latest is None:
+            return 1
+        fresh = document.sha256 != self.content.sha256 or document.latest_state in {"indexed", "partial"}
+        return latest + fresh
+
+
+def begin_versions(connection: Connection[Any], beginnings: Sequence[Beginning]) -> dict[uuid.UUID, int]:
+    """The versions that these bytes become: `{document_id: version_id}`."""
+    new = [
+        {
+            "document_id": one.document.document_id,
+            "audience_id": one.audience_id,
+            "number": one.number,
+            "sha256": one.content.sha256.hex(),
+            "size": one.content.size,
+            "modified_ns": one.content.modified_ns,
+            "source_modified": one.content.modified,
+            "fingerprint": one.fingerprint,
+        }
+        for one in beginnings
+    ]
+    return dict(connection.execute(_BEGIN_VERSIONS, (Json(new, dumps=orjson.dumps),)).fetchall())
 
 
 _UNCHANGED = """
@@ -312,9 +337,10 @@ def record_seen(connection: Connection[Any], document_id: uuid.UUID, *, size: in
     )
 
 
-def record_queued(connection: Connection[Any], document_id: uuid.UUID) -> None:
-    """The document's job is queued to run again."""
-    connection.execute("UPDATE docwell.document SET state = 'queued' WHERE document_id = %s", (document_id,))
+def record_queued(connection: Connection[Any], *documents: uuid.UUID) -> None:
+    """The jobs of these documents are queued to run again."""
+    if documents:
+        connection.execute("UPDATE docwell.document SET state = 'queued' WHERE document_id = ANY (%s)", (list(documents),))
 
 
 _FAILED_DOCUMENT = """

@@ -12,11 +12,12 @@ from psycopg import Connection, errors
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
-from ingest_worker.catalogue import chunks as rows
 from ingest_worker.catalogue.asking import BadQuestion, Conflict
+from ingest_worker.catalogue.chunks import raise_version
 from ingest_worker.catalogue.exclusion import request_deletion
 from ingest_worker.catalogue.listing import unknown_document
 from ingest_worker.catalogue.sources import PUSH, Source, ensure_audience, ensure_namespace, ensure_source, get_source
+from ingest_worker.catalogue.terms import Weight
 from ingest_worker.jobs import table as jobs
 from shared.text import normalise_path
 
@@ -211,7 +212,7 @@ def _accept(connection: Connection[Any], pushed: Pushed, max_attempts: int) -> A
     connection.execute(_KEEP, kept)
     job = jobs.enqueue(connection, [document_id], max_attempts=max_attempts)[document_id]
     if known is not None and known.served:
-        rows.raise_version(connection, known.audience_id, rows.Weight())
+        raise_version(connection, known.audience_id, Weight())
     return Accepted(document_id=document_id, job_id=job, changed=True)
 
 

@@ -18,6 +18,11 @@ from shared.errors import DocwellError
 RETRY_BASE_SECONDS = 2.0
 RETRY_CAP_SECONDS = 600.0
 
+BULK_FROM = 20
+"""So many documents at once come from a copy or a sweep, not from a person who waits for one."""
+BULK_HANDICAP_SECONDS = 600.0
+"""How far behind single documents of its source a bulk one stands in the queue: later ones go first, but not for ever."""
+
 
 class LeaseLost(DocwellError):
     """Another worker holds this job now, or a person cancelled it: what was done here must not be written."""
@@ -44,8 +49,9 @@ def retry_delay(attempts: int, *, rng: random.Random, retry_after: float | None 
 
 
 _ENQUEUE = """
-    INSERT INTO docwell.job AS job (document_id, source_id, kind, max_attempts, next_run_at)
-    SELECT d.document_id, d.source_id, %(kind)s, %(attempts)s, now() + make_interval(secs => %(delay)s)
+    INSERT INTO docwell.job AS job (document_id, source_id, kind, max_attempts, bulk, next_run_at, place)
+    SELECT d.document_id, d.source_id, %(kind)s, %(attempts)s, %(bulk)s, now() + make_interval(secs => %(delay)s),
+           now() + make_interval(secs => %(delay)s + %(handicap)s)
     FROM docwell.document d
     WHERE d.document_id = ANY (%(documents)s)
     ORDER BY d.document_id
@@ -56,7 +62,9 @@ _ENQUEUE = """
         state = CASE WHEN job.state = 'retrying' THEN 'queued' ELSE job.state END,
         attempts = CASE WHEN job.state = 'retrying' THEN 0 ELSE job.attempts END,
         next_run_at = CASE WHEN job.state = 'running' THEN job.next_run_at
-                           ELSE least(job.next_run_at, excluded.next_run_at) END
+                           ELSE least(job.next_run_at, excluded.next_run_at) END,
+        place = CASE WHEN job.state = 'running' THEN excluded.place ELSE least(job.place, excluded.place) END,
+        bulk = job.bulk AND excluded.bulk
     RETURNING document_id, job_id
 """
 
@@ -71,59 +79,102 @@ def enqueue(
 ) -> dict[uuid.UUID, uuid.UUID]:
     """One live job for each document: `{document_id: job_id}`.
 
-    A job that waits is enough, since it reads what is there when it runs; one that runs is marked to run again.
+    A job that waits is enough, since it reads what is there when it runs; one that runs is marked to run again. Many at once
+    are bulk: they stand behind single documents of their source.
     """
-    values = {"documents": list(documents), "kind": kind, "attempts": max_attempts, "delay": delay_seconds}
+    bulk = len(documents) >= BULK_FROM
+    values = {
+        "documents": list(documents),
+        "kind": kind,
+        "attempts": max_attempts,
+        "delay": delay_seconds,
+        "bulk": bulk,
+        "handicap": BULK_HANDICAP_SECONDS if bulk else 0.0,
+    }
     return dict(connection.execute(_ENQUEUE, values).fetchall())
 
 
+# Sources take turns: the one with the fewest running jobs, then the one that waited longest. So neither ten thousand files of
+# one source nor slow files of another keep a third one waiting.
+_TURNS = """
+    SELECT s.source_id
+    FROM docwell.source s
+    CROSS JOIN LATERAL (
+        SELECT place FROM docwell.job j
+        WHERE j.source_id = s.source_id AND j.state IN ('queued', 'retrying') AND j.next_run_at <= now()
+        ORDER BY place LIMIT 1
+    ) AS first
+    ORDER BY (SELECT count(*) FROM docwell.job r WHERE r.source_id = s.source_id AND r.state = 'running'), s.turn_at, first.place
+"""
+# Only first attempts go together: what ended its worker once is tried alone, and takes no other job with it.
 _CLAIM = """
+    WITH first AS MATERIALIZED (
+        SELECT job_id, bulk, kind = 'ingest' AND attempts = 0 AS together FROM docwell.job
+        WHERE source_id = %(source)s AND state IN ('queued', 'retrying') AND next_run_at <= now()
+        ORDER BY place LIMIT 1 FOR UPDATE SKIP LOCKED
+    ), others AS MATERIALIZED (
+        SELECT job_id FROM docwell.job
+        WHERE source_id = %(source)s AND state = 'queued' AND next_run_at <= now() AND kind = 'ingest' AND attempts = 0
+          AND bulk = (SELECT bulk FROM first WHERE together) AND job_id <> (SELECT job_id FROM first)
+        ORDER BY place LIMIT %(more)s FOR UPDATE SKIP LOCKED
+    ), turn AS (
+        UPDATE docwell.source SET turn_at = clock_timestamp() WHERE source_id = %(source)s AND EXISTS (SELECT FROM first)
+    )
     UPDATE docwell.job SET
         state = 'running', attempts = attempts + 1, lease_token = gen_random_uuid(),
         lease_until = now() + make_interval(secs => %(lease)s), worker = %(worker)s, started_at = now(),
         rerun = false, rerun_kind = NULL
-    WHERE job_id = (
-        SELECT job_id FROM docwell.job
-        WHERE state IN ('queued', 'retrying') AND next_run_at <= now()
-        ORDER BY next_run_at
-        LIMIT 1
-        FOR UPDATE SKIP LOCKED
-    )
+    WHERE job_id IN (SELECT job_id FROM first UNION ALL SELECT job_id FROM others)
     RETURNING job_id, document_id, kind, attempts, max_attempts, lease_token, lease_until
 """
 
 
-def claim(connection: Connection[Any], *, worker: str, lease_seconds: float) -> ClaimedJob | None:
-    """Take the job that has been due longest, and count the attempt before any work starts; None when nothing is due."""
-    with connection.cursor(row_factory=class_row(ClaimedJob)) as cursor:
-        return cursor.execute(_CLAIM, {"worker": worker, "lease": lease_seconds}).fetchone()
+def claim(connection: Connection[Any], *, worker: str, lease_seconds: float, limit: int = 1) -> list[ClaimedJob]:
+    """Take up to `limit` jobs of one source that are due, and count the attempt before any work starts; [] when none is due."""
+    values = {"worker": worker, "lease": lease_seconds, "more": limit - 1}
+    for (source_id,) in connection.execute(_TURNS).fetchall():
+        with connection.cursor(row_factory=class_row(ClaimedJob)) as cursor:
+            claimed = cursor.execute(_CLAIM, {**values, "source": source_id}).fetchall()
+        if claimed:  # else others took them between the two statements
+            return claimed
+    return []
 
 
 _RENEW = """
     UPDATE docwell.job SET lease_until = now() + make_interval(secs => %(lease)s)
-    WHERE job_id = %(job)s AND lease_token = %(token)s AND state = 'running'
+    FROM unnest(%(jobs)s::uuid[], %(tokens)s::uuid[]) AS held (job_id, lease_token)
+    WHERE job.job_id = held.job_id AND job.lease_token = held.lease_token AND job.state = 'running'
 """
 
 
-def renew(connection: Connection[Any], job: ClaimedJob, *, lease_seconds: float) -> bool:
-    """Extend the lease; False when it is ours no more."""
-    values = {"job": job.job_id, "token": job.lease_token, "lease": lease_seconds}
-    return connection.execute(_RENEW, values).rowcount == 1
+def renew(connection: Connection[Any], held: Sequence[ClaimedJob], *, lease_seconds: float) -> int:
+    """Extend the leases that are still ours; returns how many are."""
+    return connection.execute(_RENEW, {**_leases(held), "lease": lease_seconds}).rowcount
+
+
+def _leases(held: Sequence[ClaimedJob]) -> dict[str, Any]:
+    return {"jobs": [job.job_id for job in held], "tokens": [job.lease_token for job in held]}
 
 
 _FENCE = """
-    SELECT 1 FROM docwell.job WHERE job_id = %(job)s AND lease_token = %(token)s AND state = 'running' FOR UPDATE
+    SELECT job.job_id FROM docwell.job
+    JOIN unnest(%(jobs)s::uuid[], %(tokens)s::uuid[]) AS held (job_id, lease_token) USING (job_id, lease_token)
+    WHERE job.state = 'running'
+    ORDER BY job.job_id
+    FOR UPDATE OF job
 """
 
 
-def fence(connection: Connection[Any], job: ClaimedJob) -> None:
-    """Hold the job's row for this transaction, so that only the holder of the lease writes.
+def fence(connection: Connection[Any], *held: ClaimedJob) -> None:
+    """Hold the rows of these jobs for this transaction, so that only the holder of a lease writes.
 
     Raises:
-        LeaseLost: the lease is ours no more.
+        LeaseLost: one of the leases is ours no more.
     """
-    if connection.execute(_FENCE, {"job": job.job_id, "token": job.lease_token}).fetchone() is None:
-        raise LeaseLost(f"The lease of job {job.job_id} was lost.", code="lease_lost")
+    ours = {row[0] for row in connection.execute(_FENCE, _leases(held)).fetchall()}
+    for job in held:
+        if job.job_id not in ours:
+            raise LeaseLost(f"The lease of job {job.job_id} was lost.", code="lease_lost")
 
 
 _SUCCEED = """
@@ -132,27 +183,49 @@ _SUCCEED = """
         kind = CASE WHEN rerun THEN coalesce(rerun_kind, kind) ELSE kind END,
         attempts = CASE WHEN rerun THEN 0 ELSE attempts END,
         next_run_at = CASE WHEN rerun THEN now() ELSE next_run_at END,
-        result = %(result)s, chunks = %(chunks)s, embedded = %(embedded)s, finished_at = now(),
-        error_code = NULL, last_error = NULL,
-        lease_token = NULL, lease_until = NULL
-    WHERE job_id = %(job)s AND lease_token = %(token)s AND state = 'running'
-    RETURNING rerun
+        result = ended.result, chunks = ended.chunks, embedded = ended.embedded, finished_at = now(),
+        error_code = NULL, last_error = NULL, lease_token = NULL, lease_until = NULL
+    FROM unnest(%(jobs)s::uuid[], %(tokens)s::uuid[], %(results)s::text[], %(chunks)s::integer[], %(embedded)s::integer[])
+        AS ended (job_id, lease_token, result, chunks, embedded)
+    WHERE job.job_id = ended.job_id AND job.lease_token = ended.lease_token AND job.state = 'running'
+    RETURNING job.job_id, rerun
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Success:
+    """How a job ended: its public `result`, the chunks of the version that it published, and how many had to be embedded."""
+
+    job: ClaimedJob
+    result: str
+    chunks: int | None = None
+    embedded: int | None = None
+
+
+def succeed_all(connection: Connection[Any], ended: Sequence[Success]) -> set[uuid.UUID]:
+    """End these jobs in the caller's transaction; returns those that something changed for meanwhile: they are queued again.
+
+    Raises:
+        LeaseLost: one of the leases is ours no more.
+    """
+    values = {
+        **_leases([one.job for one in ended]),
+        "results": [one.result for one in ended],
+        "chunks": [one.chunks for one in ended],
+        "embedded": [one.embedded for one in ended],
+    }
+    reruns = dict(connection.execute(_SUCCEED, values).fetchall())
+    for one in ended:
+        if one.job.job_id not in reruns:
+            raise LeaseLost(f"The lease of job {one.job.job_id} was lost.", code="lease_lost")
+    return {job for job, rerun in reruns.items() if rerun}
 
 
 def succeed(
     connection: Connection[Any], job: ClaimedJob, result: str, *, chunks: int | None = None, embedded: int | None = None
 ) -> bool:
-    """End the job in the caller's transaction; True when something changed meanwhile and it is queued to run again.
-
-    Raises:
-        LeaseLost: the lease is ours no more.
-    """
-    values = {"job": job.job_id, "token": job.lease_token, "result": result, "chunks": chunks, "embedded": embedded}
-    row = connection.execute(_SUCCEED, values).fetchone()
-    if row is None:
-        raise LeaseLost(f"The lease of job {job.job_id} was lost.", code="lease_lost")
-    return bool(row[0])
+    """`succeed_all` for one job: True when it is queued to run again."""
+    return bool(succeed_all(connection, [Success(job=job, result=result, chunks=chunks, embedded=embedded)]))
 
 
 _FAIL = """
@@ -161,6 +234,7 @@ _FAIL = """
         kind = CASE WHEN rerun THEN coalesce(rerun_kind, kind) ELSE kind END,
         attempts = CASE WHEN rerun THEN 0 ELSE attempts END,
         next_run_at = CASE WHEN rerun THEN now() ELSE now() + make_interval(secs => %(delay)s) END,
+        place = CASE WHEN rerun THEN place ELSE now() + make_interval(secs => %(delay)s) END,
         result = CASE WHEN %(again)s THEN NULL ELSE 'failed' END,
         error_code = %(code)s, last_error = %(error)s,
         finished_at = CASE WHEN %(again)s THEN NULL ELSE now() END,
@@ -197,16 +271,25 @@ _HAND_BACK = """
     WITH back AS (
         UPDATE docwell.job SET
             state = 'queued', attempts = attempts - 1, next_run_at = now(), lease_token = NULL, lease_until = NULL
-        WHERE state = 'running' AND starts_with(worker, %s)
+        WHERE state = 'running' AND (worker = %(worker)s OR starts_with(worker, %(worker)s || ':'))
+          AND (%(jobs)s::uuid[] IS NULL OR job_id = ANY (%(jobs)s))
         RETURNING document_id
+    ), noted AS (
+        UPDATE docwell.document d SET state = 'queued' FROM back
+        WHERE d.document_id = back.document_id AND d.state = 'indexing'
     )
-    UPDATE docwell.document d SET state = 'queued' FROM back WHERE d.document_id = back.document_id AND d.state = 'indexing'
+    SELECT count(*) FROM back
 """
 
 
-def hand_back(connection: Connection[Any], worker_prefix: str) -> int:
-    """Queue again what workers of this name held when they were stopped: nobody's fault, so no attempt is counted."""
-    return connection.execute(_HAND_BACK, (worker_prefix,)).rowcount
+def hand_back(connection: Connection[Any], worker: str, jobs: Sequence[uuid.UUID] | None = None) -> int:
+    """Queue again what this worker, or a process below it, holds (all, or these `jobs`), and has not worked on to its end.
+
+    Nobody's fault, so no attempt is counted.
+    """
+    values = {"worker": worker, "jobs": None if jobs is None else list(jobs)}
+    row = connection.execute(_HAND_BACK, values).fetchone()
+    return int(row[0]) if row else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +334,7 @@ def due(connection: Connection[Any], *, cap: int) -> int:
 
 
 _RETRY = """
-    UPDATE docwell.job SET state = 'queued', attempts = 0, next_run_at = now(), finished_at = NULL, result = NULL
+    UPDATE docwell.job SET state = 'queued', attempts = 0, next_run_at = now(), place = now(), finished_at = NULL, result = NULL
     WHERE job_id = ANY (%s) AND state IN ('dead', 'retrying', 'cancelled')
       AND NOT EXISTS (SELECT 1 FROM docwell.job live WHERE live.document_id = job.document_id
                       AND live.job_id <> job.job_id AND live.state IN ('queued', 'running', 'retrying'))

@@ -10,8 +10,9 @@ import socket
 import sys
 import threading
 import time
+import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,15 +23,16 @@ from celery.platforms import SecurityWarning
 from celery.signals import worker_process_init, worker_process_shutdown, worker_ready
 from psycopg_pool import PoolTimeout
 
+from ingest_worker.batch import Ended, Pace, run_jobs
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.celery_app import make_app
 from ingest_worker.jobs.table import ClaimedJob, LeaseLost
 from ingest_worker.jobs.wake import WORK
 from ingest_worker.parse.cage import CageLimits, ParserCage
-from ingest_worker.pipeline import JobReport, Tools, run_job
+from ingest_worker.pipeline import JobReport, Tools
 from shared.config import Settings
-from shared.database import check_schema, connect, is_away, open_pool
+from shared.database import check_schema, connect, first_line, open_pool
 from shared.documents import JobState
 from shared.embedding.open import import_embedder, open_embedder
 from shared.embedding.protocol import Embedder
@@ -41,6 +43,12 @@ log = structlog.get_logger(__name__)
 _LONGEST_TURN_SECONDS = 30.0
 """After this long a woken process gives Celery its turn back, so that shutting down and recycling never wait long."""
 
+_CLAIMED_AT_ONCE = 16
+"""First attempts of one source that are claimed together; they share a call to the embedder and a commit."""
+
+_LONGEST_BATCH_SECONDS = 5.0
+"""After this long, what was claimed together and not begun goes back to the queue."""
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -49,7 +57,9 @@ class Worker:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._name = f"{worker_name(os.getppid())}{os.getpid()}"
+        self._name = worker_name(os.getppid(), os.getpid())
+        self._pace = Pace()
+        self._left_behind = False
         self._rng = random.Random()  # noqa: S311 - jitter, no secret
         if settings.database_url is None:
             raise PermanentError("No database is set. Set DOCWELL_DATABASE_URL, or start everything with `docwell up`.")
@@ -78,39 +88,50 @@ class Worker:
         while clock() < until:
             try:
                 with self._pool.connection() as connection:
-                    job = jobs.claim(connection, worker=self._name, lease_seconds=self._settings.job_lease_seconds)
-                if job is None:
+                    if self._left_behind:
+                        jobs.hand_back(connection, self._name)
+                        self._left_behind = False
+                    claimed = jobs.claim(
+                        connection, worker=self._name, lease_seconds=self._settings.job_lease_seconds, limit=_CLAIMED_AT_ONCE
+                    )
+                if not claimed:
                     break
-                self.run(job)
+                done += self._run(claimed, clock)
             except (psycopg.OperationalError, PoolTimeout) as error:
-                log.warning("database_unreachable", error=str(error), cure="Jobs wait for it; leases run out by themselves.")
+                self._left_behind = True
+                log.warning("database_unreachable", error=first_line(error), cure="Jobs wait for it, and go on by themselves.")
                 break
-            done += 1
         return done
 
-    def run(self, job: ClaimedJob) -> None:
-        """One job, with its lease kept alive, to its end in the job row."""
-        structlog.contextvars.bind_contextvars(job=str(job.job_id), document=str(job.document_id))
-        began = time.monotonic()
-        try:
-            with self._heartbeat(job):
-                report = run_job(
-                    job, Tools(settings=self._settings, pool=self._pool, cage=self._cage, embedder=self._open_embedder)
-                )
-            _log_done(report, time.monotonic() - began)
-        except LeaseLost:
-            log.info("lease_lost")
-        except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure) as error:
-            self._fail(job, TransientError(f"Two publishers met: {error}", code="conflict"))
-        except DocwellError as error:
-            self._fail(job, error)
-        except Exception as error:
-            if is_away(error):
-                raise
-            log.exception("job_crashed")
-            self._fail(job, TransientError(f"{type(error).__name__}: {error}", code="internal_error"))
-        finally:
-            structlog.contextvars.clear_contextvars()
+    def _run(self, claimed: Sequence[ClaimedJob], clock: Callable[[], float]) -> int:
+        """Run these jobs, with their leases kept alive, to their ends in the job table; returns how many ended."""
+        began = clock()
+        tools = Tools(settings=self._settings, pool=self._pool, cage=self._cage, embedder=self._open_embedder)
+        held = {job.job_id: job for job in claimed}
+        with self._heartbeat(held):
+            for ended in run_jobs(claimed, tools, self._pace, enough=lambda: clock() - began > _LONGEST_BATCH_SECONDS):
+                self._record(ended, clock() - began)
+                del held[ended.job.job_id]
+        if held:
+            # Another worker may be idle: what was not begun goes back rather than wait here behind slow documents.
+            with self._pool.connection() as connection:
+                jobs.hand_back(connection, self._name, list(held))
+        return len(claimed) - len(held)
+
+    def _record(self, ended: Ended, seconds: float) -> None:
+        job, outcome = ended.job, ended.outcome
+        with structlog.contextvars.bound_contextvars(job=str(job.job_id), document=str(job.document_id)):
+            if isinstance(outcome, JobReport):
+                _log_done(outcome, seconds)
+            elif isinstance(outcome, LeaseLost):
+                log.info("lease_lost")
+            elif isinstance(outcome, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
+                self._fail(job, TransientError(f"Two publishers met: {first_line(outcome)}.", code="conflict"))
+            elif isinstance(outcome, DocwellError):
+                self._fail(job, outcome)
+            else:
+                log.error("job_crashed", exc_info=outcome)
+                self._fail(job, TransientError(f"{type(outcome).__name__}: {outcome}", code="internal_error"))
 
     def _open_embedder(self) -> Embedder:
         if self._embedder is None:
@@ -137,7 +158,8 @@ class Worker:
         log.warning("job_failed", state=state.value, code=error.code, error=str(error), attempt=job.attempts)
 
     @contextmanager
-    def _heartbeat(self, job: ClaimedJob) -> Iterator[None]:
+    def _heartbeat(self, held: Mapping[uuid.UUID, ClaimedJob]) -> Iterator[None]:
+        """Keep the leases of these jobs, which shrink as they end."""
         stop = threading.Event()
         lease = self._settings.job_lease_seconds
 
@@ -145,10 +167,9 @@ class Worker:
             while not stop.wait(lease / 3):
                 try:
                     with self._pool.connection() as connection:
-                        if not jobs.renew(connection, job, lease_seconds=lease):
-                            return
+                        jobs.renew(connection, list(held.values()), lease_seconds=lease)
                 except (psycopg.Error, PoolTimeout) as error:
-                    log.warning("heartbeat_missed", error=str(error))
+                    log.warning("heartbeat_missed", error=first_line(error))
 
         thread = threading.Thread(target=beat, name="lease-heartbeat", daemon=True)
         thread.start()
@@ -159,9 +180,9 @@ class Worker:
             thread.join()
 
 
-def worker_name(main_pid: int) -> str:
-    """How the names of all processes of one worker begin."""
-    return f"{socket.gethostname()}:{main_pid}:"
+def worker_name(*pids: int) -> str:
+    """The name of a worker by its main process, and of one of its processes by that and its own."""
+    return ":".join((socket.gethostname(), *map(str, pids)))
 
 
 def _log_done(report: JobReport, seconds: float) -> None:

@@ -17,8 +17,8 @@ def _work(tools: Tools) -> list[JobReport]:
     done = []
     with tools.pool.connection() as connection:
         connection.autocommit = True
-        while (job := jobs.claim(connection, worker="test", lease_seconds=60)) is not None:
-            done.append(run_job(job, tools))
+        while claimed := jobs.claim(connection, worker="test", lease_seconds=60):
+            done += [run_job(job, tools) for job in claimed]
         connection.autocommit = False
     return done
 

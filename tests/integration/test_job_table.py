@@ -43,7 +43,7 @@ def test_ten_changes_of_a_waiting_document_are_one_job(corpus: Corpus) -> None:
 def test_a_claimed_job_is_nobody_elses(corpus: Corpus) -> None:
     corpus.ask("a.md")
     assert corpus.claim().attempts == 1
-    assert jobs.claim(corpus.connection, worker="other", lease_seconds=60) is None
+    assert jobs.claim(corpus.connection, worker="other", lease_seconds=60) == []
 
 
 def test_transient_failures_wait_and_the_last_one_is_dead(corpus: Corpus) -> None:
@@ -53,7 +53,7 @@ def test_transient_failures_wait_and_the_last_one_is_dead(corpus: Corpus) -> Non
         job = corpus.claim()
         state = jobs.fail(corpus.connection, job, code="away", error="no embedder", permanent=False, delay_seconds=60)
         assert state is (JobState.RETRYING if attempt < 5 else JobState.DEAD)
-        assert jobs.claim(corpus.connection, worker="other", lease_seconds=60) is None
+        assert jobs.claim(corpus.connection, worker="other", lease_seconds=60) == []
     assert _job(corpus, document) == ("dead", 5, "ingest", "no embedder")
 
 
@@ -130,7 +130,7 @@ def test_jobs_of_a_worker_that_was_stopped_are_queued_at_once_and_lose_no_attemp
     jobs.claim(corpus.connection, worker="host:1:7", lease_seconds=60)
     jobs.claim(corpus.connection, worker="host:12:7", lease_seconds=60)
     corpus.connection.execute("UPDATE docwell.document SET state = 'indexing'")
-    jobs.hand_back(corpus.connection, "host:1:")
+    jobs.hand_back(corpus.connection, "host:1")
     assert _job(corpus, document)[:2] == ("queued", 0)
     assert _job(corpus, other)[:2] == ("running", 1)
     row = corpus.connection.execute("SELECT state FROM docwell.document WHERE document_id = %s", (document,)).fetchone()

@@ -53,8 +53,8 @@ class Inbox:
 
     def work(self) -> list[JobReport]:
         reports = []
-        while (job := jobs.claim(self.connection, worker="test", lease_seconds=60)) is not None:
-            reports.append(run_job(job, self.tools))
+        while claimed := jobs.claim(self.connection, worker="test", lease_seconds=60):
+            reports += [run_job(job, self.tools) for job in claimed]
         return reports
 
     def document(self, path: str) -> dict[str, Any]:
