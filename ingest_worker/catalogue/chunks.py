@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pgvector import HalfVector
 from psycopg import Connection, sql
 
-from shared.documents import Chunk
+from shared.documents import Chunk, Span
 from shared.lexical import sparsevec_text, term_counts
 
 
@@ -175,29 +175,24 @@ def insert_vectors(
 
 _PLACE = """
     INSERT INTO docwell.version_chunk
-        (version_id, ordinal, audience_id, chunk_id, page_start, page_end, line_start, line_end)
-    SELECT %(version)s, (place.row - 1)::integer, %(audience)s, chunk_id, page_start, page_end, line_start, line_end
-    FROM unnest(%(ids)s::uuid[], %(page_starts)s::integer[], %(page_ends)s::integer[], %(line_starts)s::integer[],
-        %(line_ends)s::integer[]) WITH ORDINALITY
-        AS place (chunk_id, page_start, page_end, line_start, line_end, row)
+        (version_id, ordinal, audience_id, chunk_id, page_start, page_end, page_label, line_start, line_end, slide, sheet,
+         row_start, row_end, attachment)
+    SELECT %(version)s, (place.ordinality - 1)::integer, %(audience)s, chunk_id, page_start, page_end, page_label, line_start,
+        line_end, slide, sheet, row_start, row_end, attachment
+    FROM unnest(%(ids)s::uuid[], %(page_start)s::integer[], %(page_end)s::integer[], %(page_label)s::text[],
+        %(line_start)s::integer[], %(line_end)s::integer[], %(slide)s::integer[], %(sheet)s::text[], %(row_start)s::integer[],
+        %(row_end)s::integer[], %(attachment)s::text[]) WITH ORDINALITY
+        AS place (chunk_id, page_start, page_end, page_label, line_start, line_end, slide, sheet, row_start, row_end, attachment,
+                  ordinality)
 """
 
 
 def insert_places(connection: Connection[Any], version_id: int, audience_id: int, chunks: Sequence[Chunk]) -> None:
     """Write where each chunk of the version stands, in reading order."""
     connection.execute("DELETE FROM docwell.version_chunk WHERE version_id = %s", (version_id,))
-    connection.execute(
-        _PLACE,
-        {
-            "version": version_id,
-            "audience": audience_id,
-            "ids": [chunk.chunk_id for chunk in chunks],
-            "page_starts": [chunk.span.page_start for chunk in chunks],
-            "page_ends": [chunk.span.page_end for chunk in chunks],
-            "line_starts": [chunk.span.line_start for chunk in chunks],
-            "line_ends": [chunk.span.line_end for chunk in chunks],
-        },
-    )
+    columns = {field.name: [getattr(chunk.span, field.name) for chunk in chunks] for field in fields(Span)}
+    ids = [chunk.chunk_id for chunk in chunks]
+    connection.execute(_PLACE, {"version": version_id, "audience": audience_id, "ids": ids, **columns})
 
 
 def chunk_ids(connection: Connection[Any], version_id: int) -> set[uuid.UUID]:
