@@ -5,19 +5,37 @@
 CREATE TABLE docwell.left_out (
     source_id integer NOT NULL REFERENCES docwell.source ON DELETE CASCADE,
     path      text NOT NULL,
-    cause     text NOT NULL CHECK (cause IN ('ignored', 'empty', 'link', 'special', 'unreadable', 'same_name')),
+    cause     text NOT NULL CHECK (cause IN ('ignored', 'empty', 'link', 'special', 'unreadable', 'same_name', 'long_path')),
     rule      text NOT NULL,  -- the pattern or the reason, in words that a person can act on
     found_at  timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (source_id, path)
 );
 
+-- Documents whose files are gone, so many at once that a person has to let them go.
+CREATE TABLE docwell.held_delete (
+    document_id uuid PRIMARY KEY REFERENCES docwell.document ON DELETE CASCADE,
+    source_id   integer NOT NULL REFERENCES docwell.source ON DELETE CASCADE,
+    held_at     timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX held_delete_source ON docwell.held_delete (source_id);
+
 ALTER TABLE docwell.source
+    ADD COLUMN max_bytes       bigint,  -- larger files are skipped; NULL: the general limit
     ADD COLUMN left_out        bigint NOT NULL DEFAULT 0,  -- all entries left out by the newest sweep; the table keeps a bounded part
+    ADD COLUMN sweep_counts    jsonb NOT NULL DEFAULT '{}',  -- what the newest sweep found, complete or not
     ADD COLUMN held_deletes    integer NOT NULL DEFAULT 0,  -- deletions that wait for a person
-    ADD COLUMN approved_at     timestamptz,  -- a person let the held deletions go
-    ADD COLUMN sweep_requested timestamptz,  -- a person asked for a sweep; done when newest_sweep is later
+    ADD COLUMN approved_at     timestamptz,  -- a person let go what was held then; the next sweep deletes it and clears this
+    ADD COLUMN sweep_requested timestamptz,  -- a person asked for a sweep; the sweep that answers clears it when it ends
     ADD COLUMN watch_mode      text,  -- native or poll, as the watcher runs now
-    ADD COLUMN watch_notice    text;  -- what a person should know of it: a network file system, a kernel limit
+    ADD COLUMN watch_notice    text,  -- what a person should know of it: a network file system, a kernel limit
+    ADD COLUMN watcher_seen    timestamptz,  -- the watcher's newest sign of life
+    ADD COLUMN removed_at      timestamptz;  -- a person took it out; it is back when its configuration is started again
+
+-- Nobody searches in, or waits for, a source that was taken out.
+ALTER POLICY reader_sees ON docwell.source
+    USING (removed_at IS NULL
+           AND (source_id IN (SELECT d.source_id FROM docwell.document d)
+                OR namespace_id IN (SELECT a.namespace_id FROM docwell.audience a)));
 
 -- A job's place in the queue: when it is due, and later for those that came in bulk, so that a single note does not wait
 -- behind ten thousand files, and these do not wait for ever.
