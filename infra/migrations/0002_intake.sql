@@ -51,19 +51,29 @@ UPDATE docwell.job SET place = next_run_at;
 CREATE INDEX job_turn ON docwell.job (source_id, place) WHERE state IN ('queued', 'retrying');
 CREATE INDEX job_running ON docwell.job (source_id) WHERE state = 'running';
 
--- What was erased stays out: by the hash of its path, and by the hash of each of its versions' bytes. No name is kept.
+-- The version that a person wants served. A request to read the source that comes later lets it go, if the bytes have changed.
+ALTER TABLE docwell.document
+    ADD COLUMN pinned_version integer,
+    ADD COLUMN pin_yields     boolean NOT NULL DEFAULT false;
+
+-- What was erased stays out: by the hash of where it stood, and by the hash of each of its versions' bytes. No name is kept, and
+-- nothing here goes with a source that is removed.
 CREATE TABLE docwell.erasure (
     erasure_id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
-    erased_at  timestamptz NOT NULL DEFAULT now()
+    erased_at  timestamptz NOT NULL DEFAULT now(),
+    lifted_at  timestamptz  -- a person let it in again
 );
 CREATE TABLE docwell.erased_path (
-    source_id    integer NOT NULL REFERENCES docwell.source ON DELETE CASCADE,
-    namespace_id integer NOT NULL REFERENCES docwell.namespace,
-    path_sha256  bytea NOT NULL,
+    place_sha256 bytea NOT NULL,  -- of the names of source and namespace and the path, a line each
     erasure_id   uuid NOT NULL REFERENCES docwell.erasure,
-    PRIMARY KEY (source_id, namespace_id, path_sha256)
+    PRIMARY KEY (place_sha256, erasure_id)
 );
 CREATE TABLE docwell.erased_content (
-    sha256     bytea PRIMARY KEY,
-    erasure_id uuid NOT NULL REFERENCES docwell.erasure
+    sha256     bytea NOT NULL,
+    erasure_id uuid NOT NULL REFERENCES docwell.erasure,
+    PRIMARY KEY (sha256, erasure_id)
 );
+-- Bytes are looked for wherever they are: documents that are the same as another, and those that an erasure takes along.
+CREATE INDEX document_bytes ON docwell.document (sha256) WHERE sha256 IS NOT NULL;
+CREATE INDEX version_bytes ON docwell.version (sha256);
+CREATE INDEX pushed_content_bytes ON docwell.pushed_content (sha256);
