@@ -33,7 +33,8 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """One cited passage. Pages are the PDF's own 1-based index, lines those of the decoded file, both inclusive."""
+    """One cited passage. Pages are the PDF's own 1-based index, lines those of the decoded file, rows those of the sheet, all
+    inclusive. `page_label` is what is printed on the first page; `attachment` names a file inside the document."""
 
     chunk_id: uuid.UUID
     document_id: uuid.UUID
@@ -54,8 +55,14 @@ class Passage:
     section: str | None = None
     page_start: int | None = None
     page_end: int | None = None
+    page_label: str | None = None
     line_start: int | None = None
     line_end: int | None = None
+    slide: int | None = None
+    sheet: str | None = None
+    row_start: int | None = None
+    row_end: int | None = None
+    attachment: str | None = None
     language: str | None = None
     symbol: str | None = None
     source_modified: datetime | None = None
@@ -117,8 +124,14 @@ class Piece:
     section: str | None = None
     page_start: int | None = None
     page_end: int | None = None
+    page_label: str | None = None
     line_start: int | None = None
     line_end: int | None = None
+    slide: int | None = None
+    sheet: str | None = None
+    row_start: int | None = None
+    row_end: int | None = None
+    attachment: str | None = None
     language: str | None = None
     symbol: str | None = None
 

@@ -78,6 +78,8 @@ def render_status(answer: Mapping[str, Any]) -> str:
 def _facts(result: Mapping[str, Any]) -> str:
     facts = [result["path"]]
     facts.extend(f"{name} {result[name]}" for name in ("title", "section", "symbol", "url") if result.get(name))
+    if result.get("page_label"):
+        facts.append(f"printed page {result['page_label']}")
     facts.append(f"namespace {result['namespace']}")
     facts.append(f"version {result['version']} indexed {result['last_indexed']}")
     if result.get("source_modified"):

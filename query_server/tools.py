@@ -121,10 +121,10 @@ def make_tools(service: SearchService, principal: Callable[[], Principal], obser
 
     def read_document(
         document_id: Annotated[Short, Field(description="The document's id, from search_documents or list_documents.")],
-        page_start: Annotated[Number, Field(description="First page, 1-based; 0 for no limit.")] = 0,
-        page_end: Annotated[Number, Field(description="Last page; 0 for no limit.")] = 0,
-        line_start: Annotated[Number, Field(description="First line, 1-based; 0 for no limit.")] = 0,
-        line_end: Annotated[Number, Field(description="Last line; 0 for no limit.")] = 0,
+        page_start: Annotated[Number, Field(description="First page or slide, 1-based; 0 for no limit.")] = 0,
+        page_end: Annotated[Number, Field(description="Last page or slide; 0 for no limit.")] = 0,
+        line_start: Annotated[Number, Field(description="First line, or row of a table, 1-based; 0 for no limit.")] = 0,
+        line_end: Annotated[Number, Field(description="Last line or row; 0 for no limit.")] = 0,
         chunk_id: Annotated[Short, Field(description="Only this passage and its neighbours.")] = "",
         max_tokens: Tokens = 8000,
         cursor: CursorText = "",

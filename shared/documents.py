@@ -56,16 +56,30 @@ class ChunkKind(StrEnum):
 class Span:
     """Where something stands in its file. All numbers are 1-based and inclusive; what is not known is None, never guessed.
 
-    `page_*` is the PDF's own page index, not the printed label. `line_*` counts lines of the decoded file.
+    `page_*` is the PDF's own page index, `page_label` what is printed on the first of these pages (`iv`). `line_*` counts lines
+    of the decoded file. `slide` is a presentation's slide, `sheet` a workbook's sheet by name, `row_*` rows of a sheet or of a
+    table of separated values as a spreadsheet numbers them. `attachment` names the file inside this one that all of this is
+    about (`offer.docx`, or `forwarded.eml > offer.docx`).
     """
 
     page_start: int | None = None
     page_end: int | None = None
+    page_label: str | None = None
     line_start: int | None = None
     line_end: int | None = None
+    slide: int | None = None
+    sheet: str | None = None
+    row_start: int | None = None
+    row_end: int | None = None
+    attachment: str | None = None
+
+    @property
+    def part(self) -> tuple[str | None, str | None, int | None]:
+        """The part of the file that this stands in: its attachment, sheet and slide. A chunk never holds text of two parts."""
+        return self.attachment, self.sheet, self.slide
 
     def union(self, other: Span) -> Span:
-        """The smallest span that holds both."""
+        """The smallest span that holds both. Of two parts none is named."""
 
         def low(a: int | None, b: int | None) -> int | None:
             return b if a is None else a if b is None else min(a, b)
@@ -73,11 +87,18 @@ class Span:
         def high(a: int | None, b: int | None) -> int | None:
             return b if a is None else a if b is None else max(a, b)
 
+        page_start = low(self.page_start, other.page_start)
         return Span(
-            page_start=low(self.page_start, other.page_start),
+            page_start=page_start,
             page_end=high(self.page_end, other.page_end),
+            page_label=self.page_label if self.page_start == page_start else other.page_label,
             line_start=low(self.line_start, other.line_start),
             line_end=high(self.line_end, other.line_end),
+            slide=self.slide if self.slide == other.slide else None,
+            sheet=self.sheet if self.sheet == other.sheet else None,
+            row_start=low(self.row_start, other.row_start),
+            row_end=high(self.row_end, other.row_end),
+            attachment=self.attachment if self.attachment == other.attachment else None,
         )
 
 

@@ -69,7 +69,7 @@ def show(
     chunks: Annotated[bool, typer.Option("--chunks/--no-chunks", help="Print its chunks.")] = True,
     as_json: output.JsonOption = False,
 ) -> None:
-    """Show a document with its chunks: page, section and lines of each."""
+    """Show a document with its chunks: page, slide, sheet, section, rows and lines of each, as far as known."""
     with owner_connection() as connection:
         found = listing.get_document(connection, _resolve(connection, document))
         rows = listing.stream_chunks(connection, found.document_id, version=version) if chunks else iter(())
@@ -88,7 +88,12 @@ def _print_document(found: DocumentRow) -> None:
 
 def _print_chunk(row: ChunkRow) -> None:
     place = [
+        row.attachment and f"attachment {row.attachment}",
         _span("page", row.page_start, row.page_end),
+        row.page_label and f"printed {row.page_label}",
+        _span("slide", row.slide, None),
+        row.sheet and f"sheet {row.sheet}",
+        _span("row", row.row_start, row.row_end),
         _span("line", row.line_start, row.line_end),
         row.section,
         row.symbol,

@@ -67,10 +67,13 @@ def hold(connection: Connection[Any], chunks: Iterable[tuple[int, uuid.UUID]]) -
 
 _PLACES = """
     INSERT INTO docwell.version_chunk
-        (version_id, ordinal, audience_id, chunk_id, page_start, page_end, line_start, line_end)
-    SELECT version_id, ordinal, audience_id, chunk_id, page_start, page_end, line_start, line_end
+        (version_id, ordinal, audience_id, chunk_id, page_start, page_end, page_label, line_start, line_end, slide, sheet,
+         row_start, row_end, attachment)
+    SELECT version_id, ordinal, audience_id, chunk_id, page_start, page_end, page_label, line_start, line_end, slide, sheet,
+        row_start, row_end, attachment
     FROM json_to_recordset(%s) AS place (version_id bigint, ordinal integer, audience_id integer, chunk_id uuid,
-        page_start integer, page_end integer, line_start integer, line_end integer)
+        page_start integer, page_end integer, page_label text, line_start integer, line_end integer, slide integer, sheet text,
+        row_start integer, row_end integer, attachment text)
 """
 
 

@@ -159,7 +159,7 @@ def list_versions(connection: Connection[Any], document_id: uuid.UUID) -> list[V
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkRow:
-    """A chunk and its place: pages and lines are 1-based and inclusive, None when not known."""
+    """A chunk and its place: pages, lines, slides and rows are 1-based and inclusive, None when not known."""
 
     ordinal: int
     chunk_id: uuid.UUID
@@ -169,15 +169,22 @@ class ChunkRow:
     language: str | None
     page_start: int | None
     page_end: int | None
+    page_label: str | None
     line_start: int | None
     line_end: int | None
+    slide: int | None
+    sheet: str | None
+    row_start: int | None
+    row_end: int | None
+    attachment: str | None
     tokens: int
     text: str
 
 
 _CHUNKS: LiteralString = """
     SELECT place.ordinal, c.chunk_id, c.kind, c.section, c.symbol, c.language, place.page_start, place.page_end,
-           place.line_start, place.line_end, c.tokens, c.text
+           place.page_label, place.line_start, place.line_end, place.slide, place.sheet, place.row_start, place.row_end,
+           place.attachment, c.tokens, c.text
     FROM docwell.document d
     JOIN docwell.version v ON v.document_id = d.document_id AND v.number = coalesce(%(version)s::integer, d.served_version)
     JOIN docwell.version_chunk place ON place.version_id = v.version_id

@@ -14,7 +14,7 @@ from ingest_worker.chunk.fences import chunk_code_block
 from ingest_worker.chunk.prose import Sizes, chunk_run
 from ingest_worker.chunk.table import chunk_table
 from ingest_worker.chunk.units import PARAGRAPH, PIECE, Unit, text_units
-from shared.documents import Chunk, Element, ElementKind, ParsedDocument
+from shared.documents import Chunk, Element, ElementKind, ParsedDocument, Span
 
 _LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _ATTRIBUTES: Final = re.compile(r"\s*\{[:#.][^}]*\}\s*$|\s*\{\s*#[^}]*\}\s*$|<[^>]+>")
@@ -47,7 +47,13 @@ def heading_name(text: str) -> str:
 def _chunks(elements: tuple[Element, ...], counter: Counter, sizes: Sizes) -> Iterator[Chunk]:
     path: list[tuple[int, str]] = []
     run: list[Unit] = []
+    part = Span().part
     for element in elements:
+        if element.span.part != part:
+            # A slide, a sheet or an attachment is cited by itself, and its headings end with it.
+            if run:
+                yield from chunk_run(run, sizes)
+            part, path, run = element.span.part, [], []
         section = tuple(name for _, name in path)
         if element.kind is ElementKind.HEADING:
             level = min(max(element.level or 1, 1), 6)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Final
 
 from ingest_worker.chunk.borders import Rules, boundary_key, find_borders
 from ingest_worker.chunk.counting import Counter
@@ -15,18 +13,20 @@ from ingest_worker.chunk.sentences import split_pieces
 from ingest_worker.chunk.units import Unit, join
 from shared.documents import Chunk, ChunkKind, Element, Span
 
-_SEPARATOR: Final = re.compile(r"^[ \t|:+=-]*-[ \t|:+=-]*$")
-
 
 def chunk_table(table: Element, lead: Sequence[Unit], section: tuple[str, ...], counter: Counter, sizes: Sizes) -> list[Chunk]:
-    """Chunks of one table. `lead` is what introduces it (its heading, a short sentence) and stands before the first piece."""
+    """Chunks of one table. `lead` is what introduces it (its heading, a short sentence) and stands before the first piece.
+
+    The span's lines and sheet rows end with the table's last row and hold one for each row; what is left at their beginning
+    belongs to the header.
+    """
     lines = table.text.split("\n")
-    head = 2 if len(lines) > 1 and _SEPARATOR.match(lines[1]) else 1
+    head = 2 if len(lines) > 1 and _separates(lines[1]) else 1
     header, rows = "\n".join(lines[:head]), lines[head:]
     introduction = join(lead)
     before, header_tokens, *tokens = counter.count_many([introduction, header, *rows])
     if before + header_tokens + sum(tokens) <= sizes.target or not rows:
-        return [_chunk([table.text], introduction, section, _lines(table.span, 0, len(lines)), lead)]
+        return [_chunk([table.text], introduction, section, table.span, lead)]
     # A header that fills most of a chunk is not worth repeating.
     repeated = header_tokens <= sizes.target // 3
     limit = sizes.target - (header_tokens if repeated else 0) - before
@@ -38,7 +38,7 @@ def chunk_table(table: Element, lead: Sequence[Unit], section: tuple[str, ...], 
     for start, end in pairwise(borders):
         first = start == 0
         text = [header] if first or repeated else []
-        span = _lines(table.span, 0 if first else head + start, head + end)
+        span = _span_of_rows(table.span, start, end, len(rows))
         if end - start == 1 and tokens[start] > limit:
             pieces = split_pieces(rows[start], max(8, min(400, limit // 2)))
             chunks += [
@@ -53,10 +53,22 @@ def chunk_table(table: Element, lead: Sequence[Unit], section: tuple[str, ...], 
     return chunks
 
 
-def _lines(span: Span, start: int, end: int) -> Span:
-    if span.line_start is None:
-        return span
-    return replace(span, line_start=span.line_start + start, line_end=span.line_start + end - 1)
+def _separates(line: str) -> bool:
+    return "-" in line and not line.strip(" \t|:+=-")
+
+
+def _span_of_rows(span: Span, start: int, end: int, rows: int) -> Span:
+    """The place of the rows from `start` to `end` (0-based, exclusive), of `rows` in all; the first come with the header."""
+    line_start, line_end = _range_of_rows(span.line_start, span.line_end, start, end, rows)
+    row_start, row_end = _range_of_rows(span.row_start, span.row_end, start, end, rows)
+    return replace(span, line_start=line_start, line_end=line_end, row_start=row_start, row_end=row_end)
+
+
+def _range_of_rows(first: int | None, last: int | None, start: int, end: int, rows: int) -> tuple[int | None, int | None]:
+    if first is None or last is None:
+        return first, last
+    header = last - first + 1 - rows
+    return first if start == 0 else first + header + start, first + header + end - 1
 
 
 def _chunk(lines: list[str], introduction: str, section: tuple[str, ...], span: Span, lead: Sequence[Unit]) -> Chunk:

@@ -1,4 +1,4 @@
-"""How a passage is cited: `[billing.md, page 3]`."""
+"""How a passage is cited: `[billing.md, page 3]`, `[q1.xlsx, sheet Sales, rows 2–40]`, `[mail.eml, attachment offer.docx]`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,32 @@ from shared.documents import Span
 
 
 def cite(path: str, span: Span, section: str | None) -> str:
-    """The file's name with what is known of the place: pages, else lines, else the innermost heading."""
-    name = path.rsplit("/", 1)[-1] or path
-    place = _range("page", span.page_start, span.page_end) or _range("line", span.line_start, span.line_end)
-    if place is None and section:
-        place = section.rsplit(" > ", 1)[-1]
-    return f"[{name}, {place}]" if place else f"[{name}]"
+    """The file's name with what is known of the place: the file inside it, then its page, slide, sheet, rows or lines, else the
+    innermost heading."""
+    parts = [path.rsplit("/", 1)[-1] or path]
+    if span.attachment:
+        parts.append(f"attachment {span.attachment}")
+    parts += _place(span, section)
+    return f"[{', '.join(parts)}]"
 
 
-def _range(word: str, start: int | None, end: int | None) -> str | None:
+def _place(span: Span, section: str | None) -> list[str]:
+    rows = _range("row", span.row_start, span.row_end)
+    if span.sheet:
+        return [f"sheet {span.sheet}", *rows]
+    places = (
+        _range("page", span.page_start, span.page_end),
+        _range("slide", span.slide, span.slide),
+        rows,
+        _range("line", span.line_start, span.line_end),
+        [section.rsplit(" > ", 1)[-1]] if section else [],
+    )
+    return next((place for place in places if place), [])
+
+
+def _range(word: str, start: int | None, end: int | None) -> list[str]:
     if start is None:
-        return None
+        return []
     if end is None or end == start:
-        return f"{word} {start}"
-    return f"{word}s {start}–{end}"
+        return [f"{word} {start}"]
+    return [f"{word}s {start}–{end}"]

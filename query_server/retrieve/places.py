@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, LiteralString
 
@@ -31,8 +31,14 @@ class Place:
     ordinal: int
     page_start: int | None
     page_end: int | None
+    page_label: str | None
     line_start: int | None
     line_end: int | None
+    slide: int | None
+    sheet: str | None
+    row_start: int | None
+    row_end: int | None
+    attachment: str | None
     path: str
     source_id: int
     namespace_id: int
@@ -55,8 +61,8 @@ class Place:
 
     @property
     def span(self) -> Span:
-        """Pages and lines."""
-        return Span(page_start=self.page_start, page_end=self.page_end, line_start=self.line_start, line_end=self.line_end)
+        """Where in the document the chunk stands."""
+        return Span(**{field.name: getattr(self, field.name) for field in fields(Span)})
 
 
 _PLACES: LiteralString = f"""
@@ -74,8 +80,9 @@ _PLACES: LiteralString = f"""
         SELECT standing.*, row_number() OVER (PARTITION BY audience_id, chunk_id ORDER BY path, document_id) AS copy
         FROM standing
     )
-    SELECT r.audience_id, r.chunk_id, r.document_id, r.ordinal, r.page_start, r.page_end, r.line_start, r.line_end, r.path,
-           r.source_id, r.namespace_id, r.title, r.url, r.tags, r.served_version AS version,
+    SELECT r.audience_id, r.chunk_id, r.document_id, r.ordinal, r.page_start, r.page_end, r.page_label, r.line_start,
+           r.line_end, r.slide, r.sheet, r.row_start, r.row_end, r.attachment,
+           r.path, r.source_id, r.namespace_id, r.title, r.url, r.tags, r.served_version AS version,
            coalesce(r.last_indexed, now()) AS last_indexed, r.source_modified,
            c.kind, c.section, c.symbol, c.language, c.tokens
     FROM ranked r

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, LiteralString, cast
 
 from psycopg import Connection
@@ -28,7 +28,10 @@ SHORTEST_OVERLAP = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """A document and, if wanted, a place in it: pages or lines (1-based, inclusive), or a chunk with its neighbours."""
+    """A document and, if wanted, a place in it: pages or lines (1-based, inclusive), or a chunk with its neighbours.
+
+    Where a file has slides instead of pages, or rows instead of lines, these are meant.
+    """
 
     document_id: uuid.UUID
     page_start: int | None = None
@@ -51,8 +54,14 @@ class _Row:
     chunk_id: uuid.UUID
     page_start: int | None
     page_end: int | None
+    page_label: str | None
     line_start: int | None
     line_end: int | None
+    slide: int | None
+    sheet: str | None
+    row_start: int | None
+    row_end: int | None
+    attachment: str | None
     kind: str
     text: str
     section: str | None
@@ -66,7 +75,8 @@ _CHUNKS: LiteralString = """
         SELECT place.ordinal FROM docwell.version_chunk place JOIN docwell.document d ON d.served_version_id = place.version_id
         WHERE d.document_id = %(document)s AND place.chunk_id = %(chunk)s
     )
-    SELECT place.ordinal, place.chunk_id, place.page_start, place.page_end, place.line_start, place.line_end,
+    SELECT place.ordinal, place.chunk_id, place.page_start, place.page_end, place.page_label, place.line_start,
+           place.line_end, place.slide, place.sheet, place.row_start, place.row_end, place.attachment,
            c.kind, c.text, c.section, c.symbol, c.language, c.tokens
     FROM docwell.document d
     JOIN docwell.version_chunk place ON place.version_id = d.served_version_id
@@ -74,10 +84,11 @@ _CHUNKS: LiteralString = """
     WHERE d.document_id = %(document)s
       AND (%(chunk)s::uuid IS NULL
            OR EXISTS (SELECT 1 FROM asked WHERE abs(asked.ordinal - place.ordinal) <= %(neighbours)s))
-      AND (%(page_start)s::integer IS NULL OR coalesce(place.page_end, place.page_start) >= %(page_start)s)
-      AND (%(page_end)s::integer IS NULL OR place.page_start <= %(page_end)s)
-      AND (%(line_start)s::integer IS NULL OR coalesce(place.line_end, place.line_start) >= %(line_start)s)
-      AND (%(line_end)s::integer IS NULL OR place.line_start <= %(line_end)s)
+      AND (%(page_start)s::integer IS NULL OR coalesce(place.page_end, place.page_start, place.slide) >= %(page_start)s)
+      AND (%(page_end)s::integer IS NULL OR coalesce(place.page_start, place.slide) <= %(page_end)s)
+      AND (%(line_start)s::integer IS NULL
+           OR coalesce(place.line_end, place.line_start, place.row_end, place.row_start) >= %(line_start)s)
+      AND (%(line_end)s::integer IS NULL OR coalesce(place.line_start, place.row_start) <= %(line_end)s)
     ORDER BY place.ordinal
 """
 _INDEX_VERSION: LiteralString = """
@@ -147,7 +158,7 @@ def _pieces(path: str, rows: Sequence[_Row], before: str, cut: int | None) -> li
         before = row.text
         if not text.strip():
             continue
-        span = Span(page_start=row.page_start, page_end=row.page_end, line_start=row.line_start, line_end=row.line_end)
+        span = Span(**{field.name: getattr(row, field.name) for field in fields(Span)})
         pieces.append(
             Piece(
                 chunk_id=row.chunk_id,
@@ -155,10 +166,7 @@ def _pieces(path: str, rows: Sequence[_Row], before: str, cut: int | None) -> li
                 citation=cite(path, span, row.section),
                 kind=cast('Literal["text", "table", "code", "caption"]', row.kind),
                 section=row.section,
-                page_start=row.page_start,
-                page_end=row.page_end,
-                line_start=row.line_start,
-                line_end=row.line_end,
+                **asdict(span),
                 language=row.language,
                 symbol=row.symbol,
             )

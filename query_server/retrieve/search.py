@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -249,10 +250,7 @@ def _passage(hit: Ranked, text: str, names: Names, legs: Legs, *, explain: bool)
         text=text,
         citation=cite(place.path, place.span, place.section),
         section=place.section,
-        page_start=place.page_start,
-        page_end=place.page_end,
-        line_start=place.line_start,
-        line_end=place.line_end,
+        **dataclasses.asdict(place.span),
         language=place.language,
         symbol=place.symbol,
         kind=cast('Literal["text", "table", "code", "caption"]', place.kind),

@@ -91,6 +91,28 @@ def test_show_prints_a_document_with_its_chunks_and_their_places(run: Run, corpu
     assert "the passage" not in run("documents", "show", document, "--no-chunks").stdout
 
 
+def test_show_names_slides_sheets_rows_and_attachments(run: Run, corpus: Corpus) -> None:
+    spans = [
+        Span(slide=3),
+        Span(attachment="q1.xlsx", sheet="Sales", row_start=2, row_end=40),
+        Span(page_start=5, page_end=5, page_label="iii"),
+    ]
+    corpus.add("mail.eml", [text_chunk(f"passage {n}", span=span) for n, span in enumerate(spans)])
+    chunks = _json(run("documents", "show", "mail.eml", "--json"))["chunks"]
+    assert [chunk["slide"] for chunk in chunks] == [3, None, None]
+    assert (chunks[1]["attachment"], chunks[1]["sheet"], chunks[1]["row_start"], chunks[1]["row_end"]) == (
+        "q1.xlsx",
+        "Sales",
+        2,
+        40,
+    )
+    assert chunks[2]["page_label"] == "iii"
+    text = run("documents", "show", "mail.eml").stdout
+    assert "[1] text, slide 3\n" in text
+    assert "[2] text, attachment q1.xlsx, sheet Sales, rows 2-40\n" in text
+    assert "[3] text, page 5, printed iii\n" in text
+
+
 def test_history_shows_the_kept_versions(run: Run, corpus: Corpus) -> None:
     corpus.add("a.md", [text_chunk("one")])
     corpus.ask("a.md")

@@ -83,6 +83,28 @@ def test_a_passage_comes_with_all_that_a_citation_needs(corpus: Corpus, service:
     assert answer["warnings"] == []
 
 
+def test_slides_sheets_rows_and_attachments_are_cited_and_read(corpus: Corpus, service: Service) -> None:
+    document = add(
+        corpus,
+        "offers/mail.eml",
+        text_chunk("the slide of numbers", span=Span(slide=3, attachment="plan.pptx")),
+        text_chunk("the sheet of numbers", span=Span(sheet="Sales", row_start=2, row_end=40)),
+        text_chunk("the page of numbers", span=Span(page_start=9, page_end=9, page_label="v")),
+    )
+    found = {result["text"]: result for result in service.search("numbers")["results"]}
+    assert [found[f"the {what} of numbers"]["citation"] for what in ("slide", "sheet", "page")] == [
+        "[mail.eml, attachment plan.pptx, slide 3]",
+        "[mail.eml, sheet Sales, rows 2–40]",
+        "[mail.eml, page 9]",
+    ]
+    assert (found["the slide of numbers"]["slide"], found["the slide of numbers"]["attachment"]) == (3, "plan.pptx")
+    assert "page_start" not in found["the slide of numbers"]
+    assert (found["the sheet of numbers"]["row_start"], found["the sheet of numbers"]["row_end"]) == (2, 40)
+    assert found["the page of numbers"]["page_label"] == "v"
+    assert [piece["text"] for piece in service.read(document, page_start=3, page_end=3)["pieces"]] == ["the slide of numbers"]
+    assert [piece["sheet"] for piece in service.read(document, line_start=30, line_end=30)["pieces"]] == ["Sales"]
+
+
 def test_an_empty_index_says_so_and_tells_the_model_what_to_do(service: Service) -> None:
     answer = service.search("anything")
     assert (answer["outcome"], answer["results"], answer["index_version"]) == ("index_empty", [], 0)

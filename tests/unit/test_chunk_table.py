@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest_worker.chunk.chunk import chunk_document
 from ingest_worker.parse.parse import parse
-from shared.documents import Chunk, ChunkKind
+from shared.documents import Chunk, ChunkKind, Element, ElementKind, ParsedDocument, Span
 from shared.tokens import load_token_counter
 
 
@@ -42,6 +43,27 @@ def test_lines_of_a_part_are_those_of_its_rows() -> None:
         assert chunk.span.line_start is not None
         assert chunk.span.line_end is not None
         assert chunk.text.split("\n")[2:] == lines[chunk.span.line_start - 1 : chunk.span.line_end]
+
+
+@pytest.mark.parametrize("header_row", [7, None])
+def test_a_part_knows_the_sheet_rows_it_holds_with_or_without_a_header_among_them(header_row: int | None) -> None:
+    rows = [f"| row{i} | {'value ' * 20}|" for i in range(8, 108)]
+    span = Span(sheet="Sales", row_start=header_row or 8, row_end=107)
+    table = Element(kind=ElementKind.TABLE, text=_table(rows), span=span)
+    chunks = chunk_document(ParsedDocument(elements=(table,), media_type="x"), load_token_counter())
+    assert len(chunks) > 3
+    assert chunks[0].span.row_start == (header_row or 8)
+    for chunk in chunks:
+        numbers = [int(line.split()[1].removeprefix("row")) for line in chunk.text.split("\n")[2:]]
+        assert (max(numbers[0], 8), numbers[-1]) == (max(chunk.span.row_start or 0, 8), chunk.span.row_end)
+        assert chunk.span.sheet == "Sales"
+
+
+def test_a_line_of_dashes_is_told_from_a_separator_at_once() -> None:
+    text = f"a | b\n{'-' * 200_000}x\nc | d"
+    table = Element(kind=ElementKind.TABLE, text=text)
+    chunks = chunk_document(ParsedDocument(elements=(table,), media_type="x"), load_token_counter())
+    assert sum(chunk.text.count("-") for chunk in chunks) == 200_000
 
 
 def test_a_single_giant_row_is_cut_as_the_last_resort() -> None:
