@@ -270,7 +270,8 @@ def fail(
 _HAND_BACK = """
     WITH back AS (
         UPDATE docwell.job SET
-            state = 'queued', attempts = attempts - 1, next_run_at = now(), lease_token = NULL, lease_until = NULL
+            state = 'queued', kind = coalesce(rerun_kind, kind), attempts = CASE WHEN rerun THEN 0 ELSE attempts - 1 END,
+            rerun = false, rerun_kind = NULL, next_run_at = now(), lease_token = NULL, lease_until = NULL
         WHERE state = 'running' AND (worker = %(worker)s OR starts_with(worker, %(worker)s || ':'))
           AND (%(jobs)s::uuid[] IS NULL OR job_id = ANY (%(jobs)s))
         RETURNING document_id
@@ -334,8 +335,14 @@ def due(connection: Connection[Any], *, cap: int) -> int:
 
 
 _RETRY = """
-    UPDATE docwell.job SET state = 'queued', attempts = 0, next_run_at = now(), place = now(), finished_at = NULL, result = NULL
-    WHERE job_id = ANY (%s) AND state IN ('dead', 'retrying', 'cancelled')
+    UPDATE docwell.job SET
+        state = 'queued', attempts = 0, next_run_at = now(), place = now(), bulk = false, finished_at = NULL, result = NULL
+    WHERE job_id IN (
+        -- Of several ended jobs of a document the newest: a document has one live job.
+        SELECT DISTINCT ON (document_id) job_id FROM docwell.job
+        WHERE job_id = ANY (%s) AND state IN ('dead', 'retrying', 'cancelled')
+        ORDER BY document_id, state = 'retrying' DESC, created_at DESC
+    )
       AND NOT EXISTS (SELECT 1 FROM docwell.job live WHERE live.document_id = job.document_id
                       AND live.job_id <> job.job_id AND live.state IN ('queued', 'running', 'retrying'))
     RETURNING document_id
@@ -343,7 +350,7 @@ _RETRY = """
 
 
 def retry(connection: Connection[Any], jobs: Sequence[uuid.UUID]) -> int:
-    """Give dead, waiting or cancelled jobs all their attempts again, now. Returns how many were taken."""
+    """Give dead, waiting or cancelled jobs all their attempts again, now: one for each document. Returns how many were taken."""
     documents = [row[0] for row in connection.execute(_RETRY, (list(jobs),)).fetchall()]
     connection.execute(
         "UPDATE docwell.document SET state = 'queued', changed_at = now() WHERE document_id = ANY (%s)", (documents,)
@@ -360,7 +367,7 @@ _CANCEL = """
 _RESTORE_STATE = """
     UPDATE docwell.document d SET
         state = coalesce((SELECT v.state FROM docwell.version v WHERE v.document_id = d.document_id
-                          AND v.number = coalesce(d.served_version, d.latest_version)), 'skipped'),
+                          AND v.number = coalesce(d.served_version, d.latest_version) AND v.state <> 'indexing'), 'skipped'),
         reason_code = CASE WHEN d.served_version IS NULL THEN 'cancelled' ELSE d.reason_code END,
         reason = CASE WHEN d.served_version IS NULL THEN 'Its job was cancelled. Use `docwell jobs retry` to take it in.'
                       ELSE d.reason END,

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest_worker.catalogue import documents as catalogue
+from ingest_worker.catalogue.documents import Content
 from ingest_worker.jobs import scheduler
 from ingest_worker.jobs import table as jobs
 from shared.config import Settings
@@ -135,3 +137,37 @@ def test_jobs_of_a_worker_that_was_stopped_are_queued_at_once_and_lose_no_attemp
     assert _job(corpus, other)[:2] == ("running", 1)
     row = corpus.connection.execute("SELECT state FROM docwell.document WHERE document_id = %s", (document,)).fetchone()
     assert row == ("queued",)
+
+
+def test_a_deletion_that_was_asked_for_during_a_run_survives_the_stop_of_its_worker(corpus: Corpus) -> None:
+    document = corpus.ask("a.md")
+    jobs.claim(corpus.connection, worker="host:1:7", lease_seconds=60)
+    jobs.enqueue(corpus.connection, [document], kind="delete")
+    jobs.hand_back(corpus.connection, "host:1")
+    assert _job(corpus, document)[:3] == ("queued", 0, "delete")
+
+
+def test_of_two_dead_jobs_of_a_document_only_one_is_tried_again(corpus: Corpus) -> None:
+    document = corpus.ask("a.md")
+    dead = []
+    for _ in range(2):
+        corpus.ask("a.md")
+        job = corpus.claim()
+        jobs.fail(corpus.connection, job, code="damaged", error="broken", permanent=True, delay_seconds=0)
+        dead.append(job.job_id)
+    assert jobs.retry(corpus.connection, dead) == 1
+    assert _job(corpus, document)[:2] == ("queued", 0)
+
+
+def test_a_document_whose_first_run_was_cancelled_half_way_does_not_stay_indexing(corpus: Corpus) -> None:
+    document = corpus.ask("a.md")
+    job = corpus.claim()
+    found = catalogue.for_job(corpus.connection, document)
+    assert found is not None
+    content = Content(data=b"x", sha256=b"0" * 32, size=1, modified_ns=1)
+    catalogue.begin_version(corpus.connection, found, content, audience_id=found.audience_id, fingerprint="test")
+    jobs.cancel(corpus.connection, [job.job_id])
+    row = corpus.connection.execute(
+        "SELECT state, reason_code FROM docwell.document WHERE document_id = %s", (document,)
+    ).fetchone()
+    assert row == ("skipped", "cancelled")

@@ -1,0 +1,1 @@
+"""Faults: what Docwell loses when things are killed, which is nothing."""
