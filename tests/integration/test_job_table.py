@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest_worker.catalogue import documents as catalogue
-from ingest_worker.catalogue.documents import Content
+from ingest_worker.catalogue.documents import Beginning, Content
 from ingest_worker.jobs import scheduler
 from ingest_worker.jobs import table as jobs
 from shared.config import Settings
@@ -165,7 +165,8 @@ def test_a_document_whose_first_run_was_cancelled_half_way_does_not_stay_indexin
     found = catalogue.for_job(corpus.connection, document)
     assert found is not None
     content = Content(data=b"x", sha256=b"0" * 32, size=1, modified_ns=1)
-    catalogue.begin_version(corpus.connection, found, content, audience_id=found.audience_id, fingerprint="test")
+    begins = Beginning(document=found, content=content, audience_id=found.audience_id, fingerprint="test")
+    catalogue.begin_versions(corpus.connection, [begins])
     jobs.cancel(corpus.connection, [job.job_id])
     row = corpus.connection.execute(
         "SELECT state, reason_code FROM docwell.document WHERE document_id = %s", (document,)
