@@ -41,16 +41,25 @@ class Observed:
 
 _UPSERT = """
     INSERT INTO docwell.document AS d
-        (source_id, namespace_id, audience_id, path, locator, tags, size, modified_ns, source_modified)
-    SELECT %(source)s, %(namespace)s, %(audience)s, path, locator, %(tags)s, size, modified_ns, NULL
-    FROM unnest(%(paths)s::text[], %(locators)s::bytea[], %(sizes)s::bigint[], %(times)s::bigint[])
-        AS seen (path, locator, size, modified_ns)
+        (source_id, namespace_id, audience_id, path, locator, tags)
+    SELECT %(source)s, %(namespace)s, %(audience)s, path, locator, %(tags)s
+    FROM unnest(%(paths)s::text[], %(locators)s::bytea[]) AS seen (path, locator)
     ORDER BY path
     ON CONFLICT (source_id, namespace_id, path) DO UPDATE SET
         state = CASE WHEN d.state = 'indexing' THEN d.state ELSE 'queued' END,
         locator = excluded.locator, tags = excluded.tags, changed_at = now()
     WHERE d.state <> 'excluded'
     RETURNING path, document_id
+"""
+
+
+# Jobs before documents: the order in which every publisher holds them.
+_HOLD_JOBS = """
+    SELECT 1 FROM docwell.job j JOIN docwell.document d USING (document_id)
+    WHERE d.source_id = %(source)s AND d.namespace_id = %(namespace)s AND d.path = ANY (%(paths)s)
+      AND j.state IN ('queued', 'running', 'retrying')
+    ORDER BY j.job_id
+    FOR UPDATE OF j
 """
 
 
@@ -79,19 +88,16 @@ def request_ingest(
     by_path = {one.path: one for one in seen}
     ordered = [by_path[path] for path in sorted(by_path)]
     audience = ensure_audience(connection, namespace_id, source.readers, restricted=source.readers is not None)
-    rows = connection.execute(
-        _UPSERT,
-        {
-            "source": source.source_id,
-            "namespace": namespace_id,
-            "audience": audience,
-            "tags": sorted({*source.tags, *tags}),
-            "paths": [one.path for one in ordered],
-            "locators": [one.locator for one in ordered],
-            "sizes": [None] * len(ordered),
-            "times": [None] * len(ordered),
-        },
-    ).fetchall()
+    values = {
+        "source": source.source_id,
+        "namespace": namespace_id,
+        "audience": audience,
+        "tags": sorted({*source.tags, *tags}),
+        "paths": [one.path for one in ordered],
+        "locators": [one.locator for one in ordered],
+    }
+    connection.execute(_HOLD_JOBS, values)
+    rows = connection.execute(_UPSERT, values).fetchall()
     documents = {str(path): document for path, document in rows}
     return Requested(documents=documents, jobs=jobs.enqueue(connection, list(documents.values()), max_attempts=max_attempts))
 
