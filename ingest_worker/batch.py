@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.jobs.table import ClaimedJob
-from ingest_worker.pipeline import JobReport, Reading, Ready, Tools, begin, parse, read_document, serve
+from ingest_worker.pipeline import JobReport, Reading, Ready, Tools, Unchanged, begin, keep, parse, read_document, serve
 from shared.database import is_away
 from shared.errors import TransientError
 
@@ -59,15 +60,22 @@ def run_jobs(claimed: Sequence[ClaimedJob], tools: Tools, pace: Pace, *, enough:
     waiting = list(claimed)
     while waiting and not enough():
         readings: list[Reading] = []
+        unchanged: list[Unchanged] = []
         size = 0
-        while waiting and size < MOST_BYTES:
-            job = waiting.pop(0)
-            read = _one(partial(read_document, job, tools))
-            if isinstance(read, Reading):
-                readings.append(read)
-                size += read.begins.content.size
-            else:
-                yield Ended(job=job, outcome=read)
+        with tools.pool.connection() as connection:
+            documents = catalogue.for_jobs(connection, [job.document_id for job in waiting])
+            while waiting and size < MOST_BYTES:
+                job = waiting.pop(0)
+                read = _one(partial(read_document, connection, job, documents, tools.settings))
+                if isinstance(read, Reading):
+                    readings.append(read)
+                    size += read.begins.content.size
+                elif isinstance(read, Unchanged):
+                    unchanged.append(replace(read, content=replace(read.content, data=b"")))
+                else:
+                    yield Ended(job=job, outcome=read)
+        for one, outcome in _each(unchanged, lambda some: keep(some, tools)):
+            yield Ended(job=one.job, outcome=outcome)
         yield from _run_read(readings, tools, pace, enough)
 
 

@@ -6,7 +6,7 @@ Several are begun, embedded and published together, since a call and a commit co
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from ingest_worker.catalogue.sources import ensure_audience
 from ingest_worker.catalogue.vectors import inputs_with_vector
 from ingest_worker.intake.read import Gone, Refused, read_content
 from ingest_worker.jobs import table as jobs
-from ingest_worker.jobs.table import ClaimedJob
+from ingest_worker.jobs.table import ClaimedJob, Success
 from ingest_worker.parse.cage import Parsed, ParserCage
 from ingest_worker.parse.errors import Skipped
 from ingest_worker.parse.fingerprint import parser_fingerprint
@@ -70,6 +70,15 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unchanged:
+    """A document whose bytes are those of its latest version."""
+
+    job: ClaimedJob
+    document: JobDocument
+    content: Content
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """A version whose passages wait for their vectors."""
 
@@ -84,37 +93,61 @@ def run_job(job: ClaimedJob, tools: Tools) -> JobReport:
         PermanentError, TransientError: the attempt failed; the caller records it.
         LeaseLost: another worker holds the job; nothing was written.
     """
-    read = read_document(job, tools)
+    with tools.pool.connection() as connection:
+        read = read_document(connection, job, catalogue.for_jobs(connection, [job.document_id]), tools.settings)
     if isinstance(read, JobReport):
         return read
+    if isinstance(read, Unchanged):
+        return keep([read], tools)[0]
     (version_id,) = begin([read], tools)
     return serve([parse(read, version_id, tools)], tools)[0]
 
 
-def read_document(job: ClaimedJob, tools: Tools) -> Reading | JobReport:
-    """Read what is there now; when there is nothing to parse, do the job to its end.
+def read_document(
+    connection: Connection[Any], job: ClaimedJob, documents: Mapping[uuid.UUID, JobDocument], settings: Settings
+) -> Reading | Unchanged | JobReport:
+    """Read what is there now; when there is nothing to take in, do the job to its end. `documents` are rows just read.
 
     Raises:
         PermanentError, TransientError, LeaseLost: as `run_job`.
     """
-    with tools.pool.connection() as connection:
-        document = catalogue.for_job(connection, job.document_id)
-        if document is None:
-            raise jobs.LeaseLost(f"The document of job {job.job_id} was erased.", code="lease_lost")
-        if job.kind == "delete":
-            return _delete(connection, job)
-        try:
-            content = read_content(connection, document, max_bytes=tools.settings.max_bytes)
-        except Gone:
-            return _delete(connection, job)
-        except Refused as refusal:
-            return _skip_unread(connection, job, document, refusal)
-        audience_id = _audience(connection, document)
-        if _is_unchanged(document, content, audience_id, tools.settings):
-            return _unchanged(connection, job, document, content)
-    fingerprint = parser_fingerprint(tools.settings.chunk_tokens, tools.settings.chunk_overlap)
+    document = documents.get(job.document_id)
+    if document is None:
+        raise jobs.LeaseLost(f"The document of job {job.job_id} was erased.", code="lease_lost")
+    if job.kind == "delete":
+        return _delete(connection, job)
+    try:
+        content = read_content(connection, document, max_bytes=settings.max_bytes)
+    except Gone as error:
+        now = catalogue.for_job(connection, job.document_id)
+        if now is not None and (now.path, now.locator) != (document.path, document.locator):
+            raise TransientError(f"{document.path} was moved to {now.path} meanwhile: tried again.", code="moved") from error
+        return _delete(connection, job)
+    except Refused as refusal:
+        return _skip_unread(connection, job, document, refusal)
+    audience_id = _audience(connection, document)
+    if _is_unchanged(document, content, audience_id, settings):
+        return Unchanged(job=job, document=document, content=content)
+    fingerprint = parser_fingerprint(settings.chunk_tokens, settings.chunk_overlap)
     begins = Beginning(document=document, content=content, audience_id=audience_id, fingerprint=fingerprint)
     return Reading(job=job, begins=begins)
+
+
+def keep(unchanged: Sequence[Unchanged], tools: Tools) -> list[JobReport]:
+    """End the jobs of documents that stay as they are.
+
+    Raises:
+        LeaseLost: one of the jobs is ours no more; nothing was written.
+    """
+    with tools.pool.connection() as connection, connection.transaction():
+        jobs.fence(connection, *(one.job for one in unchanged))
+        reruns = jobs.succeed_all(connection, [Success(job=one.job, result="unchanged") for one in unchanged])
+        catalogue.record_unchanged(
+            connection,
+            {one.document.document_id: one.content for one in unchanged},
+            again={one.document.document_id for one in unchanged if one.job.job_id in reruns},
+        )
+    return [JobReport(result="unchanged", rerun=one.job.job_id in reruns) for one in unchanged]
 
 
 def begin(readings: Sequence[Reading], tools: Tools) -> list[int]:
@@ -210,14 +243,6 @@ def _is_unchanged(document: JobDocument, content: Content, audience_id: int, set
         and document.latest_fingerprint == parser_fingerprint(settings.chunk_tokens, settings.chunk_overlap)
         and document.audience_id == audience_id
     )
-
-
-def _unchanged(connection: Connection[Any], job: ClaimedJob, document: JobDocument, content: Content) -> JobReport:
-    with connection.transaction():
-        jobs.fence(connection, job)
-        rerun = jobs.succeed(connection, job, "unchanged")
-        catalogue.record_unchanged(connection, document, content, rerun=rerun)
-    return JobReport(result="unchanged", rerun=rerun)
 
 
 def _delete(connection: Connection[Any], job: ClaimedJob) -> JobReport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -314,24 +314,26 @@ def begin_versions(connection: Connection[Any], beginnings: Sequence[Beginning])
 
 _UNCHANGED = """
     UPDATE docwell.document d SET
-        state = CASE WHEN %(rerun)s THEN 'queued' ELSE coalesce(v.state, d.state) END,
+        state = CASE WHEN seen.again THEN 'queued' ELSE coalesce(v.state, d.state) END,
         reason_code = v.reason_code, reason = v.reason,
-        size = %(size)s, modified_ns = %(modified_ns)s, source_modified = %(modified)s, changed_at = now()
-    FROM docwell.version v
-    WHERE d.document_id = %(document)s AND v.document_id = d.document_id AND v.number = d.latest_version
+        size = seen.size, modified_ns = seen.modified_ns, source_modified = seen.modified, changed_at = now()
+    FROM unnest(%(documents)s::uuid[], %(sizes)s::bigint[], %(times)s::bigint[], %(modified)s::timestamptz[],
+        %(again)s::boolean[]) AS seen (document_id, size, modified_ns, modified, again)
+    JOIN docwell.version v USING (document_id)
+    WHERE d.document_id = seen.document_id AND v.number = d.latest_version
 """
 
 
-def record_unchanged(connection: Connection[Any], document: JobDocument, content: Content, *, rerun: bool) -> None:
-    """The bytes are those of the latest version: only the facts of the file are brought up to date."""
+def record_unchanged(connection: Connection[Any], contents: Mapping[uuid.UUID, Content], *, again: Collection[uuid.UUID]) -> None:
+    """The bytes are those of the latest versions: only the facts of the files are brought up to date. `again` run once more."""
     connection.execute(
         _UNCHANGED,
         {
-            "document": document.document_id,
-            "rerun": rerun,
-            "size": content.size,
-            "modified_ns": content.modified_ns,
-            "modified": content.modified,
+            "documents": list(contents),
+            "sizes": [content.size for content in contents.values()],
+            "times": [content.modified_ns for content in contents.values()],
+            "modified": [content.modified for content in contents.values()],
+            "again": [document_id in again for document_id in contents],
         },
     )
 

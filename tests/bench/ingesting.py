@@ -110,7 +110,9 @@ def _copy_seconds(home: Path) -> float:
                 (f"docwell.{table}",),
             ).fetchone()
             columns[table] = str(names[0]) if names else ""
-            query = f"COPY (SELECT {columns[table]} FROM docwell.{table}) TO STDOUT (FORMAT BINARY)"
+            # Vectors as an ingest writes them: not under the HNSW index yet.
+            wanted = columns[table].replace("indexed", "false AS indexed")
+            query = f"COPY (SELECT {wanted} FROM docwell.{table}) TO STDOUT (FORMAT BINARY)"
             with connection.cursor() as cursor, cursor.copy(query.encode()) as copy:
                 rows[table] = [bytes(block) for block in copy]
         connection.execute("TRUNCATE docwell.document, docwell.version, docwell.chunk, docwell.vector_1 CASCADE")
