@@ -61,6 +61,7 @@ def run_jobs(claimed: Sequence[ClaimedJob], tools: Tools, pace: Pace, *, enough:
     while waiting and not enough():
         readings: list[Reading] = []
         unchanged: list[Unchanged] = []
+        ready: list[Ready] = []
         size = 0
         with tools.pool.connection() as connection:
             documents = catalogue.for_jobs(connection, [job.document_id for job in waiting])
@@ -72,10 +73,13 @@ def run_jobs(claimed: Sequence[ClaimedJob], tools: Tools, pace: Pace, *, enough:
                     size += read.begins.content.size
                 elif isinstance(read, Unchanged):
                     unchanged.append(replace(read, content=replace(read.content, data=b"")))
+                elif isinstance(read, Ready):
+                    ready.append(read)
                 else:
                     yield Ended(job=job, outcome=read)
         for one, outcome in _each(unchanged, lambda some: keep(some, tools)):
             yield Ended(job=one.job, outcome=outcome)
+        yield from _serve(ready, tools, pace)
         yield from _run_read(readings, tools, pace, enough)
 
 

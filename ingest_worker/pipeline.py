@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import Connection
 
-from ingest_worker import spaces
+from ingest_worker import rollback, spaces
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.documents import Beginning, Content, JobDocument
 from ingest_worker.catalogue.sources import ensure_audience
@@ -99,14 +99,18 @@ def run_job(job: ClaimedJob, tools: Tools) -> JobReport:
         return read
     if isinstance(read, Unchanged):
         return keep([read], tools)[0]
+    if isinstance(read, Ready):
+        return serve([read], tools)[0]
     (version_id,) = begin([read], tools)
     return serve([parse(read, version_id, tools)], tools)[0]
 
 
 def read_document(
     connection: Connection[Any], job: ClaimedJob, documents: Mapping[uuid.UUID, JobDocument], settings: Settings
-) -> Reading | Unchanged | JobReport:
+) -> Reading | Unchanged | Ready | JobReport:
     """Read what is there now; when there is nothing to take in, do the job to its end. `documents` are rows just read.
+
+    An old version that a person wants back is ready as it is.
 
     Raises:
         PermanentError, TransientError, LeaseLost: as `run_job`.
@@ -116,6 +120,10 @@ def read_document(
         raise jobs.LeaseLost(f"The document of job {job.job_id} was erased.", code="lease_lost")
     if job.kind == "delete":
         return _delete(connection, job)
+    audience_id = _audience(connection, document)
+    old = rollback.wanted_version(connection, job, document, audience_id)
+    if old is not None:
+        return Ready(job=job, version=old)
     try:
         content = read_content(connection, document, max_bytes=settings.max_bytes)
     except Gone as error:
@@ -125,7 +133,6 @@ def read_document(
         return _delete(connection, job)
     except Refused as refusal:
         return _skip_unread(connection, job, document, refusal)
-    audience_id = _audience(connection, document)
     if _is_unchanged(document, content, audience_id, settings):
         return Unchanged(job=job, document=document, content=content)
     fingerprint = parser_fingerprint(settings.chunk_tokens, settings.chunk_overlap)
@@ -233,7 +240,8 @@ def _audience(connection: Connection[Any], document: JobDocument) -> int:
     return ensure_audience(connection, document.namespace_id, readers, restricted=document.source_readers is not None)
 
 
-_SETTLED = {"indexed", "partial", "needs_ocr", "skipped"}
+_WITH_TEXT = {"indexed", "partial"}
+_SETTLED = {*_WITH_TEXT, "needs_ocr", "skipped"}
 
 
 def _is_unchanged(document: JobDocument, content: Content, audience_id: int, settings: Settings) -> bool:
@@ -242,6 +250,7 @@ def _is_unchanged(document: JobDocument, content: Content, audience_id: int, set
         and document.latest_state in _SETTLED
         and document.latest_fingerprint == parser_fingerprint(settings.chunk_tokens, settings.chunk_overlap)
         and document.audience_id == audience_id
+        and (document.served_version is not None or document.latest_state not in _WITH_TEXT)
     )
 
 

@@ -16,12 +16,19 @@ from psycopg.types.json import Json
 
 from ingest_worker.catalogue import chunks as rows
 from ingest_worker.catalogue import documents as catalogue
+from ingest_worker.catalogue.erasures import ERASED, erased_reason
+from ingest_worker.catalogue.settling import settle
 from ingest_worker.catalogue.terms import Weight, insert_terms
 from ingest_worker.catalogue.vectors import Space, insert_vectors
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob, Success
 from shared.documents import Chunk, DocumentState
 from shared.errors import DocwellError
+
+ROLLED_BACK = "rolled_back"
+"""The result of a job that served an old version again."""
+KEPT = "kept"
+"""The result of a job whose version was read, and is not served since a person rolled back meanwhile."""
 
 
 class VectorsMissing(DocwellError):
@@ -37,7 +44,7 @@ class NewVersion:
     """A version ready to be served: its facts and its chunks in reading order.
 
     `state` is INDEXED or PARTIAL with chunks, NEEDS_OCR or SKIPPED without: then nothing of the document is served any more,
-    since the old text is no longer what is in the folder.
+    since the old text is no longer what is in the folder. `again`: it was published before, and a person wants it back.
     """
 
     version_id: int
@@ -54,6 +61,7 @@ class NewVersion:
     warnings: tuple[str, ...] = ()
     modified: datetime | None = None
     chunks: tuple[Chunk, ...] = ()
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +82,13 @@ class Published:
     rerun: bool
 
 
+# Reading the table of erased bytes keeps an erasure from beginning until we have committed; see `erasure.py`.
 _HOLD_DOCUMENTS = """
-    SELECT document_id, served_version_id, audience_id, state FROM docwell.document
-    WHERE document_id = ANY (%s) ORDER BY document_id FOR UPDATE
+    SELECT d.document_id, d.served_version_id, d.audience_id, d.state, d.pinned_version,
+           (SELECT e.erasure_id FROM docwell.version v JOIN docwell.erased_content e USING (sha256)
+            WHERE v.document_id = d.document_id AND v.number = d.latest_version LIMIT 1)
+    FROM docwell.document d
+    WHERE d.document_id = ANY (%s) ORDER BY d.document_id FOR UPDATE OF d
 """
 
 
@@ -85,11 +97,21 @@ class _Held:
     served_id: int | None
     audience_id: int
     state: str
+    pinned: int | None
+    erasure_id: uuid.UUID | None
 
-    @property
-    def is_out(self) -> bool:
-        """Whether it was taken out of the index meanwhile."""
-        return self.state in {"deleted", "excluded"}
+    def instead(self, version: NewVersion) -> str | None:
+        """The result of a job whose version is not to be published any more; None when it is."""
+        if self.state in {"deleted", "excluded"}:
+            return self.state
+        if self.erasure_id is not None:
+            return "skipped"
+        # A person wants another old version by now.
+        return "unchanged" if version.again and version.number != self.pinned else None
+
+    def only_keeps(self, version: NewVersion) -> bool:
+        """Whether a person asked for an older version while this one was on its way: it is kept, and not served."""
+        return self.pinned is not None and not version.again
 
 
 def publish(
@@ -112,7 +134,7 @@ def publish(
     with connection.transaction():
         jobs.fence(connection, *(swap.job for swap in swaps))
         held = _hold_documents(connection, [swap.job.document_id for swap in swaps])
-        live = [swap for swap in swaps if not held[swap.job.document_id].is_out]
+        live = [swap for swap in swaps if held[swap.job.document_id].instead(swap.version) is None]
         if live:
             _swap(connection, live, held, space=space, vectors=vectors, keep_versions=keep_versions)
         return _end(connection, swaps, held)
@@ -120,7 +142,7 @@ def publish(
 
 def _hold_documents(connection: Connection[Any], documents: Sequence[uuid.UUID]) -> dict[uuid.UUID, _Held]:
     rows = connection.execute(_HOLD_DOCUMENTS, (list(documents),)).fetchall()
-    return {row[0]: _Held(served_id=row[1], audience_id=row[2], state=row[3]) for row in rows}
+    return {row[0]: _Held(served_id=row[1], audience_id=row[2], state=row[3], pinned=row[4], erasure_id=row[5]) for row in rows}
 
 
 def _swap(
@@ -132,44 +154,61 @@ def _swap(
     vectors: Mapping[uuid.UUID, NDArray[np.float32]],
     keep_versions: int,
 ) -> None:
+    kept = [swap for swap in swaps if held[swap.job.document_id].only_keeps(swap.version)]
+    serving = [swap for swap in swaps if swap not in kept]
     versions = [swap.version for swap in swaps]
-    served = [held[swap.job.document_id].served_id for swap in swaps]
-    old = rows.chunk_owners(connection, [version_id for version_id in served if version_id is not None])
-    new = {(version.audience_id, chunk.chunk_id): chunk for version in versions for chunk in version.chunks}
-    doomed = _doomed_versions(connection, swaps, keep_versions)
-    leaving = (old | rows.chunk_owners(connection, doomed)) - new.keys()
+    served = [served_id for swap in serving if (served_id := held[swap.job.document_id].served_id) is not None]
+    staying = [served_id for swap in kept if (served_id := held[swap.job.document_id].served_id) is not None]
+    again = [swap.version.version_id for swap in serving if swap.version.again]  # it may have stood under other readers
+    old = rows.chunk_owners(connection, served)
+    new = _by_owner(serving)
+    doomed = _doomed_versions(connection, swaps, staying, keep_versions)
+    leaving = (old | rows.chunk_owners(connection, [*doomed, *again])) - new.keys()
     added = {owner: chunk for owner, chunk in new.items() if owner not in old}
+    made = added | _by_owner(kept)
 
-    rows.insert_chunks(connection, added)
-    rows.hold(connection, leaving | added.keys())
+    rows.insert_chunks(connection, made)
+    rows.hold(connection, leaving | made.keys())
     owners = {(audience, chunk.input_id) for (audience, _), chunk in added.items()}
     missing = insert_vectors(connection, space, owners, vectors)
     if missing:
         raise VectorsMissing(frozenset(missing))
     entered = insert_terms(connection, added)
     rows.insert_places(connection, [(version.version_id, version.audience_id, version.chunks) for version in versions])
-    _write_facts(connection, swaps)
+    _write_facts(connection, serving, kept)
     _remove(connection, doomed, leaving, entered, {version.audience_id for version in versions})
 
 
-# Versions older than the last `keep`, and all that stand under other readers than the document now has.
+def _by_owner(swaps: Sequence[Swap]) -> dict[tuple[int, uuid.UUID], Chunk]:
+    return {(swap.version.audience_id, chunk.chunk_id): chunk for swap in swaps for chunk in swap.version.chunks}
+
+
+# All but the last `keep`, and of those with text, which can be served again, the last `keep`. Versions that stand under other
+# readers than the document now has go too.
 _TO_PRUNE = """
-    SELECT v.version_id FROM docwell.version v
-    JOIN unnest(%(documents)s::uuid[], %(versions)s::bigint[], %(numbers)s::integer[], %(audiences)s::integer[])
-        AS new (document_id, version_id, number, audience_id) USING (document_id)
-    WHERE v.version_id <> new.version_id AND (v.number <= new.number - %(keep)s OR v.audience_id <> new.audience_id)
+    SELECT version_id FROM (
+        SELECT v.version_id, v.audience_id <> new.audience_id AS is_foreign, had.text AS has_text,
+               row_number() OVER (PARTITION BY v.document_id ORDER BY v.number DESC) AS place,
+               row_number() OVER (PARTITION BY v.document_id, had.text ORDER BY v.number DESC) AS place_with_text
+        FROM docwell.version v
+        JOIN unnest(%(documents)s::uuid[], %(versions)s::bigint[], %(audiences)s::integer[])
+            AS new (document_id, version_id, audience_id) USING (document_id)
+        CROSS JOIN LATERAL (SELECT v.chunk_count > 0 OR v.version_id = new.version_id AS text) AS had
+    ) AS v
+    WHERE version_id <> ALL (%(staying)s)
+      AND (is_foreign OR (place > %(keep)s AND NOT (has_text AND place_with_text <= %(keep)s)))
 """
 
 
-def _doomed_versions(connection: Connection[Any], swaps: Sequence[Swap], keep: int) -> list[int]:
-    later = [swap for swap in swaps if swap.version.number > 1]
+def _doomed_versions(connection: Connection[Any], swaps: Sequence[Swap], served: Sequence[int], keep: int) -> list[int]:
+    later = [swap for swap in swaps if swap.version.number > 1 or swap.version.again]
     if not later:
         return []
     values = {
         "documents": [swap.job.document_id for swap in later],
         "versions": [swap.version.version_id for swap in later],
-        "numbers": [swap.version.number for swap in later],
         "audiences": [swap.version.audience_id for swap in later],
+        "staying": [*served, *(swap.version.version_id for swap in later)],
         "keep": keep,
     }
     return [row[0] for row in connection.execute(_TO_PRUNE, values).fetchall()]
@@ -180,37 +219,43 @@ _SERVE = """
     WITH new AS (
         SELECT * FROM json_to_recordset(%s) AS new (document_id uuid, version_id bigint, number integer, audience_id integer,
             state text, reason_code text, reason text, media_type text, title text, encoding text, page_count integer,
-            pages_with_text integer, warnings text[], modified timestamptz, chunk_count integer)
+            pages_with_text integer, warnings text[], modified timestamptz, chunk_count integer, again boolean, is_kept boolean)
     ), versions AS (
         UPDATE docwell.version v SET
             state = new.state, reason_code = new.reason_code, reason = new.reason, media_type = new.media_type,
             title = new.title, encoding = new.encoding, page_count = new.page_count, pages_with_text = new.pages_with_text,
             chunk_count = new.chunk_count, warnings = new.warnings, published_at = now()
-        FROM new WHERE v.version_id = new.version_id
+        FROM new WHERE v.version_id = new.version_id AND NOT new.again
     )
     UPDATE docwell.document d SET
         served_version_id = CASE WHEN new.chunk_count > 0 THEN new.version_id END,
         served_version = CASE WHEN new.chunk_count > 0 THEN new.number END,
-        audience_id = new.audience_id, state = new.state, reason_code = new.reason_code, reason = new.reason,
-        chunk_count = new.chunk_count,
+        audience_id = new.audience_id, state = CASE WHEN new.again THEN 'queued' ELSE new.state END,
+        reason_code = new.reason_code, reason = new.reason, chunk_count = new.chunk_count,
         title = coalesce((SELECT pushed.title FROM docwell.pushed_content pushed WHERE pushed.document_id = d.document_id),
                          new.title),
         source_modified = new.modified, last_indexed = now(), changed_at = now()
-    FROM new WHERE d.document_id = new.document_id
+    FROM new WHERE d.document_id = new.document_id AND NOT new.is_kept
 """
+_MOVE_VERSION = "UPDATE docwell.version SET audience_id = %s WHERE version_id = %s"
 _FACTS = tuple(field.name for field in fields(NewVersion) if field.name != "chunks")
 
 
-def _write_facts(connection: Connection[Any], swaps: Sequence[Swap]) -> None:
+def _write_facts(connection: Connection[Any], serving: Sequence[Swap], kept: Sequence[Swap]) -> None:
     facts = [
         {
             "document_id": swap.job.document_id,
             "chunk_count": len(swap.version.chunks),
+            "is_kept": swap in kept,
             **{name: getattr(swap.version, name) for name in _FACTS},
         }
-        for swap in swaps
+        for swap in (*serving, *kept)
     ]
     connection.execute(_SERVE, (Json(facts, dumps=orjson.dumps),))
+    again = [swap for swap in serving if swap.version.again]
+    for swap in again:
+        connection.execute(_MOVE_VERSION, (swap.version.audience_id, swap.version.version_id))
+    settle(connection, [swap.job.document_id for swap in (*kept, *again)])
 
 
 _DROP = "DELETE FROM docwell.version WHERE version_id = ANY (%s)"
@@ -234,29 +279,51 @@ def _remove(
         rows.raise_version(connection, audience_id, change)
 
 
+_UNPIN_NEWEST = """
+    UPDATE docwell.document SET pinned_version = NULL
+    WHERE document_id = ANY (%s) AND pinned_version = latest_version AND pinned_version = served_version
+"""
+
+
 def _end(connection: Connection[Any], swaps: Sequence[Swap], held: Mapping[uuid.UUID, _Held]) -> list[Published]:
-    """End the jobs, those whose document was taken out meanwhile too."""
-    ended = []
+    """End the jobs, those whose version was not wanted any more too. One that has yet to look at its source runs again."""
+    ended = [_result(swap, held[swap.job.document_id]) for swap in swaps]
     for swap in swaps:
-        document = held[swap.job.document_id]
-        if document.is_out:
-            ended.append(Success(job=swap.job, result=document.state, chunks=0, embedded=0))
-        else:
-            chunks = len(swap.version.chunks)
-            ended.append(Success(job=swap.job, result=swap.version.state.value, chunks=chunks, embedded=swap.embedded))
+        erasure_id = held[swap.job.document_id].erasure_id
+        if erasure_id is not None:
+            reason = erased_reason(erasure_id)
+            withdraw(connection, swap.job.document_id, state=DocumentState.SKIPPED, code=ERASED, reason=reason)
+    again = [swap.job for swap in swaps if swap.version.again]
+    if again:
+        jobs.run_again(connection, [job for job in again if job.kind != "rollback"])
+        connection.execute(_UNPIN_NEWEST, ([job.document_id for job in again if job.kind == "rollback"],))
     reruns = jobs.succeed_all(connection, ended)
+    out = {DocumentState.DELETED, DocumentState.EXCLUDED}
     catalogue.record_queued(
-        connection,
-        *(one.job.document_id for one in ended if one.job.job_id in reruns and not held[one.job.document_id].is_out),
+        connection, *(one.job.document_id for one in ended if one.job.job_id in reruns and one.result not in out)
     )
     return [Published(result=one.result, chunks=one.chunks or 0, rerun=one.job.job_id in reruns) for one in ended]
+
+
+def _result(swap: Swap, document: _Held) -> Success:
+    version = swap.version
+    instead = document.instead(version)
+    if instead is not None:
+        return Success(job=swap.job, result=instead, chunks=0, embedded=0)
+    result = ROLLED_BACK if version.again else KEPT if document.only_keeps(version) else version.state.value
+    return Success(job=swap.job, result=result, chunks=len(version.chunks), embedded=swap.embedded)
 
 
 _UNSERVE = """
     UPDATE docwell.document SET
         served_version_id = NULL, served_version = NULL, state = %(state)s, reason_code = %(code)s, reason = %(reason)s,
-        chunk_count = 0, size = NULL, modified_ns = NULL, sha256 = NULL, changed_at = now()
+        chunk_count = 0, size = NULL, modified_ns = NULL, sha256 = NULL, pinned_version = NULL, changed_at = now()
     WHERE document_id = %(document)s
+"""
+# Of what was erased not even the name is kept, once its file is gone. Its jobs go with it.
+_FORGET_ERASED = """
+    DELETE FROM docwell.document d WHERE document_id = %s AND reason_code = 'erased'
+      AND NOT EXISTS (SELECT 1 FROM docwell.job j WHERE j.document_id = d.document_id AND j.rerun)
 """
 _VERSIONS_OF = "SELECT version_id FROM docwell.version WHERE document_id = %s"
 
@@ -294,6 +361,8 @@ def unpublish(connection: Connection[Any], job: ClaimedJob) -> bool:
     """
     with connection.transaction():
         jobs.fence(connection, job)
+        if connection.execute(_FORGET_ERASED, (job.document_id,)).rowcount:
+            return False
         withdraw(connection, job.document_id, state=DocumentState.DELETED)
         rerun = jobs.succeed(connection, job, "deleted")
         if rerun:

@@ -7,13 +7,14 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, LiteralString
 
 import orjson
 from psycopg import Connection
 from psycopg.rows import class_row
 from psycopg.types.json import Json
 
+from ingest_worker.catalogue.settling import ROLLED_BACK, supersede
 from ingest_worker.catalogue.sources import Source, ensure_audience
 from ingest_worker.jobs import table as jobs
 from shared.text import normalise_path
@@ -47,7 +48,7 @@ _UPSERT = """
     ORDER BY path
     ON CONFLICT (source_id, namespace_id, path) DO UPDATE SET
         state = CASE WHEN d.state = 'indexing' THEN d.state ELSE 'queued' END,
-        locator = excluded.locator, tags = excluded.tags, changed_at = now()
+        locator = excluded.locator, tags = excluded.tags, pin_yields = true, changed_at = now()
     WHERE d.state <> 'excluded'
     RETURNING path, document_id
 """
@@ -199,6 +200,7 @@ class JobDocument:
     source_type: str
     root: str | None
     namespace_id: int
+    namespace: str
     audience_id: int
     readers: list[str] | None
     source_readers: list[str] | None
@@ -210,14 +212,16 @@ class JobDocument:
     latest_state: str | None
     latest_fingerprint: str | None
     served_version: int | None
+    pinned_version: int | None
 
 
 _FOR_JOBS = """
-    SELECT d.document_id, d.source_id, s.name AS source, s.type AS source_type, s.root, d.namespace_id, d.audience_id,
-           d.readers, s.readers AS source_readers, d.path, d.locator, d.state, d.sha256, d.latest_version,
-           v.state AS latest_state, v.fingerprint AS latest_fingerprint, d.served_version
+    SELECT d.document_id, d.source_id, s.name AS source, s.type AS source_type, s.root, d.namespace_id, n.name AS namespace,
+           d.audience_id, d.readers, s.readers AS source_readers, d.path, d.locator, d.state, d.sha256, d.latest_version,
+           v.state AS latest_state, v.fingerprint AS latest_fingerprint, d.served_version, d.pinned_version
     FROM docwell.document d
     JOIN docwell.source s USING (source_id)
+    JOIN docwell.namespace n ON n.namespace_id = d.namespace_id
     LEFT JOIN docwell.version v ON v.document_id = d.document_id AND v.number = d.latest_version
     WHERE d.document_id = ANY (%s)
 """
@@ -261,6 +265,9 @@ _BEGIN_VERSIONS = """
             modified_ns bigint, source_modified timestamptz, fingerprint text)
     ), documents AS (
         UPDATE docwell.document d SET
+            -- A rollback that came before this request to read, and whose bytes these are not, is over.
+            pinned_version = CASE WHEN d.pin_yields AND d.sha256 IS DISTINCT FROM new.sha256 THEN NULL
+                                  ELSE d.pinned_version END,
             state = 'indexing', latest_version = new.number, sha256 = new.sha256, size = new.size,
             modified_ns = new.modified_ns, source_modified = new.source_modified, changed_at = now()
         FROM new WHERE d.document_id = new.document_id
@@ -309,19 +316,23 @@ def begin_versions(connection: Connection[Any], beginnings: Sequence[Beginning])
         }
         for one in beginnings
     ]
+    unfinished = [one.document for one in beginnings if one.document.latest_state == "indexing"]
+    supersede(connection, [document.document_id for document in unfinished])
     return dict(connection.execute(_BEGIN_VERSIONS, (Json(new, dumps=orjson.dumps),)).fetchall())
 
 
-_UNCHANGED = """
+_UNCHANGED: LiteralString = f"""
     UPDATE docwell.document d SET
-        state = CASE WHEN seen.again THEN 'queued' ELSE coalesce(v.state, d.state) END,
-        reason_code = v.reason_code, reason = v.reason,
-        size = seen.size, modified_ns = seen.modified_ns, source_modified = seen.modified, changed_at = now()
+        state = CASE WHEN seen.again THEN 'queued' ELSE v.state END,
+        reason_code = CASE WHEN d.served_version < d.latest_version THEN 'rolled_back' ELSE v.reason_code END,
+        reason = CASE WHEN d.served_version < d.latest_version THEN concat_ws(' ', {ROLLED_BACK}, v.reason) ELSE v.reason END,
+        size = seen.size, modified_ns = seen.modified_ns, changed_at = now(),
+        source_modified = CASE WHEN d.served_version < d.latest_version THEN d.source_modified ELSE seen.modified END
     FROM unnest(%(documents)s::uuid[], %(sizes)s::bigint[], %(times)s::bigint[], %(modified)s::timestamptz[],
         %(again)s::boolean[]) AS seen (document_id, size, modified_ns, modified, again)
     JOIN docwell.version v USING (document_id)
-    WHERE d.document_id = seen.document_id AND v.number = d.latest_version
-"""
+    WHERE d.document_id = seen.document_id AND v.number = coalesce(d.served_version, d.latest_version)
+"""  # noqa: S608 - a LiteralString, as the type checker proves
 
 
 def record_unchanged(connection: Connection[Any], contents: Mapping[uuid.UUID, Content], *, again: Collection[uuid.UUID]) -> None:

@@ -16,7 +16,10 @@ from ingest_worker.catalogue.asking import Filters, Page, Unknown, cut, read_cur
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
-    """A job. `next_run_at` is known only while it waits; `rerun` says that it runs once more when it ends."""
+    """A job. `next_run_at` is known only while it waits; `rerun` says that it runs once more when it ends.
+
+    `version` is the one that a rollback serves again.
+    """
 
     job_id: uuid.UUID
     document_id: uuid.UUID
@@ -24,6 +27,7 @@ class JobRow:
     namespace: str
     path: str
     kind: str
+    version: int | None
     state: str
     result: str | None
     attempts: int
@@ -40,8 +44,8 @@ class JobRow:
 
 
 _JOB: LiteralString = """
-    SELECT j.job_id, j.document_id, s.name AS source, n.name AS namespace, d.path, j.kind, j.state, j.result, j.attempts,
-           j.max_attempts, j.rerun, CASE WHEN j.state IN ('queued', 'retrying') THEN j.next_run_at END AS next_run_at,
+    SELECT j.job_id, j.document_id, s.name AS source, n.name AS namespace, d.path, j.kind, j.version, j.state, j.result,
+           j.attempts, j.max_attempts, j.rerun, CASE WHEN j.state IN ('queued', 'retrying') THEN j.next_run_at END AS next_run_at,
            j.error_code, j.last_error, j.worker, j.lease_until, j.created_at, j.started_at, j.finished_at
     FROM docwell.job j
     JOIN docwell.document d USING (document_id)
@@ -112,6 +116,8 @@ def why_not_retry(connection: Connection[Any], jobs: Sequence[uuid.UUID]) -> dic
     for job_id, state, document_state, other in connection.execute(_ACTED_UPON, (list(jobs),)).fetchall():
         if state not in {"dead", "retrying", "cancelled"}:
             reasons[job_id] = f"Job {job_id} is {state}; only dead, retrying and cancelled jobs can be tried again."
+        elif document_state == "deleted":
+            reasons[job_id] = f"The document of job {job_id} is deleted. It comes back with its file, or when it is pushed again."
         elif document_state == "excluded":
             reasons[job_id] = f"The document of job {job_id} is excluded. Take it back with `docwell documents include`."
         elif other is not None:

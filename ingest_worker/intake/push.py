@@ -14,6 +14,7 @@ from psycopg.types.json import Jsonb
 
 from ingest_worker.catalogue.asking import BadQuestion, Conflict
 from ingest_worker.catalogue.chunks import raise_version
+from ingest_worker.catalogue.erasures import refuse_erased
 from ingest_worker.catalogue.exclusion import request_deletion
 from ingest_worker.catalogue.listing import unknown_document
 from ingest_worker.catalogue.sources import PUSH, Source, ensure_audience, ensure_namespace, ensure_source, get_source
@@ -132,7 +133,8 @@ _UPSERT: LiteralString = """
         state = CASE WHEN d.state = 'indexing' THEN d.state ELSE 'queued' END,
         audience_id = CASE WHEN d.state = 'deleted' THEN excluded.audience_id ELSE d.audience_id END,
         title = CASE WHEN %(keep_title)s THEN d.title ELSE excluded.title END,
-        url = excluded.url, tags = excluded.tags, metadata = excluded.metadata, readers = excluded.readers, changed_at = now()
+        url = excluded.url, tags = excluded.tags, metadata = excluded.metadata, readers = excluded.readers,
+        pin_yields = true, changed_at = now()
     RETURNING document_id
 """
 _KEEP: LiteralString = """
@@ -152,7 +154,7 @@ def accept(connection: Connection[Any], pushed: Pushed, *, max_attempts: int = 5
     document's passages to those who may see them.
 
     Raises:
-        Conflict: the document is excluded.
+        Conflict: the document is excluded, or its path or bytes were erased.
     """
     for attempt in range(_ATTEMPTS):
         try:
@@ -173,6 +175,8 @@ def _accept(connection: Connection[Any], pushed: Pushed, max_attempts: int) -> A
             f"{pushed.path} is excluded from the index. Take it back with `docwell documents include {known.document_id}`.",
             code="excluded",
         )
+    # Reading this table keeps an erasure from beginning until we have committed; see `erasure.py`.
+    refuse_erased(connection, source=PUSH, namespace=pushed.namespace, path=pushed.path, sha256=pushed.sha256)
     same_bytes = known is not None and known.pushed_sha256 is not None and bytes(known.pushed_sha256) == pushed.sha256
     facts = _merged(pushed.facts, known, same_bytes=same_bytes, source=source)
     if known is not None and same_bytes and _are_as_before(facts, known) and (job_id is not None or known.state in _SETTLED):

@@ -12,6 +12,7 @@ from typing import Any
 from psycopg import Connection
 
 from ingest_worker.catalogue.documents import Content, JobDocument
+from ingest_worker.catalogue.erasures import ERASED, erased_reason, find_erasure
 from shared.errors import PermanentError, TransientError
 
 
@@ -36,12 +37,19 @@ def read_content(connection: Connection[Any], document: JobDocument, *, max_byte
 
     Raises:
         Gone: the file is not there, though its source's folder is.
-        Refused: larger than `max_bytes`, no regular file, or a link that leaves the source's folder.
+        Refused: larger than `max_bytes`, no regular file, a link that leaves the source's folder, or something that was erased.
         TransientError: the folder is away, the file is busy, or it changed while it was read.
     """
     if document.source_type == "push":
-        return _read_pushed(connection, document)
-    return read_file(_locate(document), max_bytes=max_bytes)
+        content = _read_pushed(connection, document)
+    else:
+        content = read_file(_locate(document), max_bytes=max_bytes)
+    erasure_id = find_erasure(
+        connection, source=document.source, namespace=document.namespace, path=document.path, sha256=content.sha256
+    )
+    if erasure_id is not None:
+        raise Refused(erased_reason(erasure_id), code=ERASED, size=content.size, modified_ns=content.modified_ns)
+    return content
 
 
 def _locate(document: JobDocument) -> Path:

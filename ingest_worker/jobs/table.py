@@ -12,6 +12,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import class_row
 
+from ingest_worker.catalogue.settling import settle_cancelled
 from shared.documents import JobState
 from shared.errors import DocwellError
 
@@ -49,16 +50,19 @@ def retry_delay(attempts: int, *, rng: random.Random, retry_after: float | None 
 
 
 _ENQUEUE = """
-    INSERT INTO docwell.job AS job (document_id, source_id, kind, max_attempts, bulk, next_run_at, place)
-    SELECT d.document_id, d.source_id, %(kind)s, %(attempts)s, %(bulk)s, now() + make_interval(secs => %(delay)s),
+    INSERT INTO docwell.job AS job (document_id, source_id, kind, version, max_attempts, bulk, next_run_at, place)
+    SELECT d.document_id, d.source_id, %(kind)s, %(version)s, %(attempts)s, %(bulk)s, now() + make_interval(secs => %(delay)s),
            now() + make_interval(secs => %(delay)s + %(handicap)s)
     FROM docwell.document d
     WHERE d.document_id = ANY (%(documents)s)
     ORDER BY d.document_id
     ON CONFLICT (document_id) WHERE state IN ('queued', 'running', 'retrying') DO UPDATE SET
         rerun = job.rerun OR job.state = 'running',
-        rerun_kind = CASE WHEN job.state = 'running' THEN excluded.kind ELSE job.rerun_kind END,
-        kind = CASE WHEN job.state = 'running' THEN job.kind ELSE excluded.kind END,
+        rerun_kind = CASE WHEN job.state <> 'running' OR (excluded.kind = 'rollback' AND job.rerun_kind = 'ingest')
+                          THEN job.rerun_kind ELSE excluded.kind END,
+        kind = CASE WHEN job.state = 'running' OR (excluded.kind = 'rollback' AND job.kind = 'ingest')
+                    THEN job.kind ELSE excluded.kind END,
+        version = coalesce(excluded.version, job.version),
         state = CASE WHEN job.state = 'retrying' THEN 'queued' ELSE job.state END,
         attempts = CASE WHEN job.state = 'retrying' THEN 0 ELSE job.attempts END,
         next_run_at = CASE WHEN job.state = 'running' THEN job.next_run_at
@@ -74,18 +78,21 @@ def enqueue(
     documents: Sequence[uuid.UUID],
     *,
     kind: str = "ingest",
+    version: int | None = None,
     max_attempts: int = 5,
     delay_seconds: float = 0.0,
 ) -> dict[uuid.UUID, uuid.UUID]:
     """One live job for each document: `{document_id: job_id}`.
 
     A job that waits is enough, since it reads what is there when it runs; one that runs is marked to run again. Many at once
-    are bulk: they stand behind single documents of their source.
+    are bulk: they stand behind single documents of their source. The newest request decides what the job does, but that an
+    ingest that waits serves the version of a rollback too.
     """
     bulk = len(documents) >= BULK_FROM
     values = {
         "documents": list(documents),
         "kind": kind,
+        "version": version,
         "attempts": max_attempts,
         "delay": delay_seconds,
         "bulk": bulk,
@@ -228,10 +235,20 @@ def succeed(
     return bool(succeed_all(connection, [Success(job=job, result=result, chunks=chunks, embedded=embedded)]))
 
 
+def run_again(connection: Connection[Any], held: Sequence[ClaimedJob]) -> None:
+    """Let jobs that the caller holds run once more when they end, since they are not done; a deletion alone comes before that."""
+    connection.execute(
+        "UPDATE docwell.job SET rerun = true, rerun_kind = CASE rerun_kind WHEN 'delete' THEN 'delete' ELSE kind END"
+        " WHERE job_id = ANY (%s)",
+        ([job.job_id for job in held],),
+    )
+
+
+# An ingest that did not come to its end is still to be done when a rollback is; it serves the old version first.
 _FAIL = """
     UPDATE docwell.job SET
         state = CASE WHEN rerun THEN 'queued' WHEN %(again)s THEN 'retrying' ELSE 'dead' END,
-        kind = CASE WHEN rerun THEN coalesce(rerun_kind, kind) ELSE kind END,
+        kind = CASE WHEN NOT rerun OR (kind, rerun_kind) = ('ingest', 'rollback') THEN kind ELSE coalesce(rerun_kind, kind) END,
         attempts = CASE WHEN rerun THEN 0 ELSE attempts END,
         next_run_at = CASE WHEN rerun THEN now() ELSE now() + make_interval(secs => %(delay)s) END,
         place = CASE WHEN rerun THEN place ELSE now() + make_interval(secs => %(delay)s) END,
@@ -270,7 +287,8 @@ def fail(
 _HAND_BACK = """
     WITH back AS (
         UPDATE docwell.job SET
-            state = 'queued', kind = coalesce(rerun_kind, kind), attempts = CASE WHEN rerun THEN 0 ELSE attempts - 1 END,
+            state = 'queued', attempts = CASE WHEN rerun THEN 0 ELSE attempts - 1 END,
+            kind = CASE WHEN (kind, rerun_kind) = ('ingest', 'rollback') THEN kind ELSE coalesce(rerun_kind, kind) END,
             rerun = false, rerun_kind = NULL, next_run_at = now(), lease_token = NULL, lease_until = NULL
         WHERE state = 'running' AND (worker = %(worker)s OR starts_with(worker, %(worker)s || ':'))
           AND (%(jobs)s::uuid[] IS NULL OR job_id = ANY (%(jobs)s))
@@ -347,15 +365,27 @@ _RETRY = """
                       AND live.job_id <> job.job_id AND live.state IN ('queued', 'running', 'retrying'))
     RETURNING document_id
 """
+_QUEUE_DOCUMENTS = """
+    UPDATE docwell.document SET state = 'queued', changed_at = now()
+    WHERE document_id = ANY (%s) AND state NOT IN ('deleted', 'excluded')
+    RETURNING document_id
+"""
+_LEAVE_ENDED = """
+    UPDATE docwell.job SET state = 'cancelled', finished_at = now() WHERE document_id = ANY (%s) AND state = 'queued'
+"""
 
 
 def retry(connection: Connection[Any], jobs: Sequence[uuid.UUID]) -> int:
-    """Give dead, waiting or cancelled jobs all their attempts again, now: one for each document. Returns how many were taken."""
-    documents = [row[0] for row in connection.execute(_RETRY, (list(jobs),)).fetchall()]
-    connection.execute(
-        "UPDATE docwell.document SET state = 'queued', changed_at = now() WHERE document_id = ANY (%s)", (documents,)
-    )
-    return len(documents)
+    """Give dead, waiting or cancelled jobs all their attempts again, now: one for each document. Returns how many were taken.
+
+    Jobs of deleted and excluded documents are not: nothing brings those back but their file, or `include`.
+    """
+    taken = {row[0] for row in connection.execute(_RETRY, (list(jobs),)).fetchall()}
+    # Jobs before documents, so the documents are looked at when the jobs are held.
+    queued = {row[0] for row in connection.execute(_QUEUE_DOCUMENTS, (list(taken),)).fetchall()}
+    if taken - queued:
+        connection.execute(_LEAVE_ENDED, (list(taken - queued),))
+    return len(queued)
 
 
 _CANCEL = """
@@ -364,22 +394,11 @@ _CANCEL = """
     RETURNING document_id
 """
 
-_RESTORE_STATE = """
-    UPDATE docwell.document d SET
-        state = coalesce((SELECT v.state FROM docwell.version v WHERE v.document_id = d.document_id
-                          AND v.number = coalesce(d.served_version, d.latest_version) AND v.state <> 'indexing'), 'skipped'),
-        reason_code = CASE WHEN d.served_version IS NULL THEN 'cancelled' ELSE d.reason_code END,
-        reason = CASE WHEN d.served_version IS NULL THEN 'Its job was cancelled. Use `docwell jobs retry` to take it in.'
-                      ELSE d.reason END,
-        changed_at = now()
-    WHERE d.document_id = ANY (%s) AND d.state IN ('queued', 'indexing')
-"""
-
 
 def cancel(connection: Connection[Any], jobs: Sequence[uuid.UUID]) -> int:
     """Stop live jobs; a running one loses its lease and writes nothing. Returns how many were stopped."""
     documents = [row[0] for row in connection.execute(_CANCEL, (list(jobs),)).fetchall()]
-    connection.execute(_RESTORE_STATE, (documents,))
+    settle_cancelled(connection, documents)
     return len(documents)
 
 
