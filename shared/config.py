@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from shared.errors import ConfigurationError
+from shared.ignored import IGNORED_FOLDERS, TEMPORARY_NAMES
 
 PREFIX = "DOCWELL_"
 DEFAULT_CONFIG = "docwell.toml"
@@ -96,6 +97,8 @@ class Settings(BaseModel):
     watch_poll_seconds: float = Field(5.0, gt=0)
     watch_rescan_seconds: float = Field(300.0, gt=0)
     delete_grace_seconds: float = Field(2.0, ge=0)
+    ignore_names: Words = TEMPORARY_NAMES
+    ignore_folders: Words = IGNORED_FOLDERS
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "console", "json"] = "auto"
@@ -109,6 +112,16 @@ class Settings(BaseModel):
         if tokens is not None and value > tokens // 2:
             raise ValueError(f"the overlap may be at most half of chunk_tokens ({tokens})")
         return value
+
+    @field_validator("ignore_names", "ignore_folders")
+    @classmethod
+    def _are_names(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            if not pattern or "/" in pattern:
+                raise ValueError(
+                    f"{pattern!r} is no name: write it without `/`; paths belong into the `ignore` of a source or `.docwellignore`"
+                )
+        return patterns
 
 
 def _known_variables() -> dict[str, str]:

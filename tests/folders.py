@@ -14,10 +14,14 @@ from typing import Any
 
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.documents import Beginning
+from ingest_worker.catalogue.held import count_held
+from ingest_worker.catalogue.left_out import LeftOutRow, list_left_out
+from ingest_worker.catalogue.source_state import approve_deletes
 from ingest_worker.catalogue.sources import Source, ensure_audience, ensure_folder_source, get_source
 from ingest_worker.catalogue.vectors import Space
 from ingest_worker.intake.folder import FolderWatcher
 from ingest_worker.intake.ignore import IgnoreRules
+from ingest_worker.intake.names import name_rules
 from ingest_worker.intake.read import Gone, read_content
 from ingest_worker.intake.rescan import SweepOptions, SweepReport, sweep
 from ingest_worker.jobs import table as jobs
@@ -90,6 +94,17 @@ class Folder:
             ).fetchall()
         return dict(rows)
 
+    def left_out(self) -> tuple[LeftOutRow, ...]:
+        """What the newest sweep left out, by path."""
+        with self.pool.connection() as connection:
+            return list_left_out(connection, self.source.source_id).rows
+
+    def approve(self) -> None:
+        """Let go what is held, as a person does."""
+        with self.pool.connection() as connection:
+            _, as_of = count_held(connection, self.source.source_id)
+            approve_deletes(connection, self.source_settings.name, as_of=as_of)
+
     def work(self) -> list[tuple[str, str]]:
         """Do all jobs that are due, reading the files and indexing nothing of them: `(path, result)` of each."""
         done = []
@@ -102,8 +117,8 @@ class Folder:
 
     def sweep(self, **options: Any) -> SweepReport:
         """One sweep by itself, with no settling unless asked for."""
-        chosen = {"settle_seconds": 0.0, "grace_seconds": 0.0} | options
-        rules = IgnoreRules(self.root, self.source_settings.ignore)
+        chosen = {"rest_seconds": 0.0, "grace_seconds": 0.0} | options
+        rules = IgnoreRules(self.root, self.source_settings.ignore, name_rules(self.settings))
         return sweep(self.pool, self.source, rules, self.woken.append, threading.Event(), SweepOptions(**chosen))
 
     @contextlib.contextmanager
@@ -149,7 +164,7 @@ def _do(connection: Any, job: jobs.ClaimedJob) -> tuple[str, str]:
 def open_folder(url: str, root: Path, **settings: Any) -> Iterator[Folder]:
     """The folder `root`, made when missing, as the source `docs`; `settings` may hold those of the source too."""
     root.mkdir(exist_ok=True)
-    own = {name: settings.pop(name) for name in ("ignore", "readers", "tags") if name in settings}
+    own = {name: settings.pop(name) for name in ("ignore", "readers", "tags", "max_bytes") if name in settings}
     source = SourceSettings(name="docs", root=root, **own)
     chosen = {
         "watch_settle_seconds": SETTLE,

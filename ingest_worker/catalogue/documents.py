@@ -17,7 +17,7 @@ from psycopg.types.json import Json
 from ingest_worker.catalogue.settling import ROLLED_BACK, supersede
 from ingest_worker.catalogue.sources import Source, ensure_audience
 from ingest_worker.jobs import table as jobs
-from shared.text import normalise_path
+from shared.paths import document_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +30,8 @@ class Observed:
 
     @property
     def path(self) -> str:
-        """The document's path: NFC, `/`, bytes that are no UTF-8 shown as U+FFFD."""
-        return normalise_path(os.fsencode(self.name).decode("utf-8", "replace"))
+        """The document's path: NFC, `/`, bytes that are no UTF-8 as `%E9`."""
+        return document_path(self.name)
 
     @property
     def locator(self) -> bytes | None:
@@ -144,52 +144,6 @@ def find_documents(connection: Connection[Any], source_id: int, paths: Sequence[
     return {row.path: row for row in rows}
 
 
-def documents_under(connection: Connection[Any], source_id: int, folder: str) -> list[KnownDocument]:
-    """The documents below a folder of the source (`docs/`), deleted ones left out."""
-    prefix = folder.rstrip("/") + "/"
-    with connection.cursor(row_factory=class_row(KnownDocument)) as cursor:
-        return cursor.execute(
-            "SELECT document_id, path, size, modified_ns, sha256, state FROM docwell.document"
-            " WHERE source_id = %s AND starts_with(path, %s) AND state <> 'deleted'",
-            (source_id, prefix),
-        ).fetchall()
-
-
-_MOVE = """
-    UPDATE docwell.document SET path = %(path)s, locator = %(locator)s, changed_at = now()
-    WHERE document_id = %(document)s AND state NOT IN ('deleted', 'excluded')
-"""
-
-
-def move_document(connection: Connection[Any], document_id: uuid.UUID, moved: Observed) -> bool:
-    """Give a document its new path, with its identity, history and vectors; False when it is gone or another is there.
-
-    A deleted document that once stood at the new path gives way.
-    """
-    values = {"document": document_id, "path": moved.path, "locator": moved.locator}
-    with connection.transaction():
-        connection.execute(
-            "DELETE FROM docwell.document WHERE state = 'deleted' AND path = %(path)s AND (source_id, namespace_id) ="
-            " (SELECT source_id, namespace_id FROM docwell.document WHERE document_id = %(document)s)",
-            values,
-        )
-        taken = connection.execute(
-            "SELECT 1 FROM docwell.document other JOIN docwell.document d USING (source_id, namespace_id)"
-            " WHERE d.document_id = %(document)s AND other.path = %(path)s",
-            values,
-        ).fetchone()
-        if taken is not None:
-            return False
-        moved_rows = connection.execute(_MOVE, values).rowcount
-        # Readers of the index notice the new path, as they notice new text.
-        connection.execute(
-            "UPDATE docwell.audience SET version = version + 1 WHERE audience_id ="
-            " (SELECT audience_id FROM docwell.document WHERE document_id = %(document)s)",
-            values,
-        )
-        return moved_rows == 1
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDocument:
     """All that a job needs to know of its document."""
@@ -204,6 +158,7 @@ class JobDocument:
     audience_id: int
     readers: list[str] | None
     source_readers: list[str] | None
+    max_bytes: int | None
     path: str
     locator: bytes | None
     state: str
@@ -217,8 +172,8 @@ class JobDocument:
 
 _FOR_JOBS = """
     SELECT d.document_id, d.source_id, s.name AS source, s.type AS source_type, s.root, d.namespace_id, n.name AS namespace,
-           d.audience_id, d.readers, s.readers AS source_readers, d.path, d.locator, d.state, d.sha256, d.latest_version,
-           v.state AS latest_state, v.fingerprint AS latest_fingerprint, d.served_version, d.pinned_version
+           d.audience_id, d.readers, s.readers AS source_readers, s.max_bytes, d.path, d.locator, d.state, d.sha256,
+           d.latest_version, v.state AS latest_state, v.fingerprint AS latest_fingerprint, d.served_version, d.pinned_version
     FROM docwell.document d
     JOIN docwell.source s USING (source_id)
     JOIN docwell.namespace n ON n.namespace_id = d.namespace_id

@@ -37,6 +37,22 @@ def exclude(connection: Connection[Any], document_id: uuid.UUID) -> bool:
         return True
 
 
+def remove(connection: Connection[Any], document_id: uuid.UUID, *, reason: str) -> bool:
+    """Take a document out of the index at once, as deleted; pushed bytes go too. False when it was out, or is excluded.
+
+    One transaction: its live job is cancelled, its versions go. What brings its file back brings it back.
+
+    Raises:
+        Unknown: there is no such document.
+    """
+    with connection.transaction():
+        if _hold(connection, document_id) in {DocumentState.EXCLUDED, DocumentState.DELETED}:
+            return False
+        withdraw(connection, document_id, state=DocumentState.DELETED, code="removed", reason=reason)
+        connection.execute("DELETE FROM docwell.pushed_content WHERE document_id = %s", (document_id,))
+        return True
+
+
 def include(connection: Connection[Any], document_id: uuid.UUID, *, max_attempts: int = 5) -> uuid.UUID:
     """Let an excluded document come back: returns the job that reads it again. The caller wakes a worker.
 

@@ -15,7 +15,13 @@ from shared.documents import DocumentState, JobState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRow:
-    """A source with its documents by state; `namespace` is None where each request names its own."""
+    """A source with its documents by state; `namespace` is None where each request names its own.
+
+    `watched`: its watcher gave a sign of life within half a minute; `watch_mode` is `native` or `poll`, None while its folder is
+    away, and `watch_notice` what a person should know of it. `sweep_requested` is a request that was not answered yet.
+    `sweep_counts` are those of the newest sweep, complete or not; `left_out` counts entries that it did not take, and
+    `held_deletes` documents whose files are gone and that wait for a person's word.
+    """
 
     name: str
     type: str
@@ -23,9 +29,19 @@ class SourceRow:
     root: str | None
     tags: list[str]
     readers: list[str] | None
+    max_bytes: int | None
     paused: bool
+    removed_at: datetime | None
+    watched: bool
+    watch_mode: str | None
+    watch_notice: str | None
     newest_sweep: datetime | None
     sweep_error: str | None
+    sweep_requested: datetime | None
+    sweep_counts: dict[str, int]
+    left_out: int
+    held_deletes: int
+    approved_at: datetime | None
     documents: int
     searchable: int
     by_state: dict[str, int]
@@ -33,7 +49,9 @@ class SourceRow:
 
 
 _SOURCES: LiteralString = """
-    SELECT s.name, s.type, n.name AS namespace, s.root, s.tags, s.readers, s.paused, s.newest_sweep, s.sweep_error,
+    SELECT s.name, s.type, n.name AS namespace, s.root, s.tags, s.readers, s.max_bytes, s.paused, s.removed_at,
+           coalesce(s.watcher_seen > now() - interval '30 seconds', false) AS watched, s.watch_mode, s.watch_notice,
+           s.newest_sweep, s.sweep_error, s.sweep_requested, s.sweep_counts, s.left_out, s.held_deletes, s.approved_at,
            coalesce(counted.documents, 0) AS documents, coalesce(counted.searchable, 0) AS searchable,
            coalesce(counted.by_state, '{}') AS by_state, s.created_at
     FROM docwell.source s
@@ -47,6 +65,8 @@ _SOURCES: LiteralString = """
     ) AS counted ON counted.source_id = s.source_id
     WHERE (%(name)s::text IS NULL OR s.name = %(name)s)
       AND (%(namespace)s::text IS NULL OR n.name = %(namespace)s)
+      -- What was taken out is shown as long as something of it is in the index.
+      AND (s.removed_at IS NULL OR %(name)s::text IS NOT NULL OR coalesce(counted.searchable, 0) > 0)
     ORDER BY s.name
 """
 

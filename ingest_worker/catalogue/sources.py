@@ -35,6 +35,14 @@ class Source:
     paused: bool
     newest_sweep: datetime | None
     sweep_error: str | None
+    sweep_requested: datetime | None = None
+    approved_at: datetime | None = None
+    removed_at: datetime | None = None
+
+    @property
+    def rests(self) -> bool:
+        """A person said that nothing is to be taken from it: for a while, or until it is configured and started again."""
+        return self.paused or self.removed_at is not None
 
     @property
     def root_path(self) -> Path:
@@ -88,7 +96,7 @@ def ensure_audience(connection: Connection[Any], namespace_id: int, readers: Seq
 
 _COLUMNS = """
     SELECT s.source_id, s.name, s.type, s.namespace_id, n.name AS namespace, s.root, s.tags, s.readers, s.paused,
-           s.newest_sweep, s.sweep_error
+           s.newest_sweep, s.sweep_error, s.sweep_requested, s.approved_at, s.removed_at
     FROM docwell.source s LEFT JOIN docwell.namespace n USING (namespace_id)
 """
 
@@ -105,10 +113,20 @@ def get_source(connection: Connection[Any], name: str) -> Source | None:
         return cursor.execute(_COLUMNS + " WHERE s.name = %s", (name,)).fetchone()
 
 
+# A source that was taken out is back, and when nothing of it is left it may be of another type or namespace.
 _UPSERT_SOURCE = """
-    INSERT INTO docwell.source (name, type, namespace_id, root, tags, readers)
-    VALUES (%(name)s, %(type)s, %(namespace)s, %(root)s, %(tags)s, %(readers)s)
-    ON CONFLICT (name) DO UPDATE SET root = excluded.root, tags = excluded.tags, readers = excluded.readers
+    INSERT INTO docwell.source AS s (name, type, namespace_id, root, tags, readers, max_bytes)
+    VALUES (%(name)s, %(type)s, %(namespace)s, %(root)s, %(tags)s, %(readers)s, %(max_bytes)s)
+    ON CONFLICT (name) DO UPDATE SET
+        root = excluded.root, tags = excluded.tags, readers = excluded.readers, max_bytes = excluded.max_bytes,
+        (type, namespace_id) = (
+            SELECT CASE WHEN is_free THEN excluded.type ELSE s.type END,
+                   CASE WHEN is_free THEN excluded.namespace_id ELSE s.namespace_id END
+            FROM (SELECT s.removed_at IS NOT NULL AND NOT EXISTS (
+                      SELECT 1 FROM docwell.document d
+                      WHERE d.source_id = s.source_id AND d.state NOT IN ('deleted', 'excluded')) AS is_free) AS held),
+        newest_sweep = CASE WHEN s.removed_at IS NULL THEN s.newest_sweep END,
+        removed_at = NULL
     RETURNING type, namespace_id
 """
 
@@ -122,6 +140,7 @@ def ensure_source(
     root: Path | None = None,
     tags: Sequence[str] = (),
     readers: Sequence[str] | None = None,
+    max_bytes: int | None = None,
 ) -> Source:
     """The source with these facts, made or brought up to date.
 
@@ -135,6 +154,7 @@ def ensure_source(
         "root": None if root is None else str(root),
         "tags": list(tags),
         "readers": None if readers is None else sorted(set(readers)),
+        "max_bytes": max_bytes,
     }
     row = connection.execute(_UPSERT_SOURCE, values).fetchone()
     if row is not None and (row[0], row[1]) != (kind, values["namespace"]):
@@ -158,12 +178,5 @@ def ensure_folder_source(connection: Connection[Any], settings: SourceSettings) 
         root=settings.root,
         tags=settings.tags,
         readers=settings.readers,
-    )
-
-
-def record_sweep(connection: Connection[Any], source_id: int, *, began: datetime | None, error: str | None = None) -> None:
-    """Note a complete sweep (`began`, when it started), or why one could not be completed."""
-    connection.execute(
-        "UPDATE docwell.source SET newest_sweep = coalesce(%s, newest_sweep), sweep_error = %s WHERE source_id = %s",
-        (began, error, source_id),
+        max_bytes=settings.max_bytes,
     )

@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from psycopg import Connection
-from psycopg.rows import args_row, class_row
+from psycopg.rows import class_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,29 +28,23 @@ class Placed:
 _PLACED = "SELECT document_id, path, locator, size, modified_ns, sha256, state FROM docwell.document"
 
 
-class Known(NamedTuple):
-    """What a sweep compares a file with; a tuple, since a sweep makes one for every document."""
-
-    document_id: uuid.UUID
-    path: str
-    size: int | None
-    modified_ns: int | None
-    state: str
-
+Known = tuple[str, int | None, int | None, str]
+"""What a sweep compares a file with: path, size, mtime in nanoseconds, state. A sweep reads one for every document."""
 
 _KNOWN = """
-    SELECT document_id, path, size, modified_ns, state FROM docwell.document
+    SELECT path, size, modified_ns, state FROM docwell.document
     WHERE source_id = %s AND state <> 'deleted'
     ORDER BY path COLLATE "C"
 """
+_AT_A_TIME = 5000
 
 
 def stream_known(connection: Connection[Any], source_id: int) -> Generator[Known]:
     """The source's documents in the byte order of their paths, streamed."""
-    with connection.transaction(), connection.cursor(name="stream_known", row_factory=args_row(Known)) as cursor:
-        cursor.itersize = 5000
+    with connection.transaction(), connection.cursor(name="stream_known") as cursor:
         cursor.execute(_KNOWN, (source_id,), binary=True)
-        yield from cursor
+        while rows := cursor.fetchmany(_AT_A_TIME):
+            yield from rows
 
 
 def placed_at(connection: Connection[Any], source_id: int, paths: Sequence[str]) -> dict[str, Placed]:
@@ -63,11 +57,14 @@ def placed_at(connection: Connection[Any], source_id: int, paths: Sequence[str])
     return {row.path: row for row in rows}
 
 
-def placed_by_id(connection: Connection[Any], documents: Sequence[uuid.UUID]) -> list[Placed]:
-    """These documents, if they are live."""
+def placed_under(connection: Connection[Any], source_id: int, folder: str) -> list[Placed]:
+    """The live documents of the source below a folder (`docs`)."""
+    lead = folder.rstrip("/")
     with connection.cursor(row_factory=class_row(Placed)) as cursor:
         return cursor.execute(
-            _PLACED + " WHERE document_id = ANY (%s) AND state NOT IN ('deleted', 'excluded')", (list(documents),)
+            # A range, which an index answers; `0` comes right after `/`.
+            _PLACED + " WHERE source_id = %s AND path ~>=~ %s AND path ~<~ %s AND state NOT IN ('deleted', 'excluded')",
+            (source_id, lead + "/", lead + "0"),
         ).fetchall()
 
 
@@ -105,16 +102,27 @@ def has_read_content(connection: Connection[Any], source_id: int) -> bool:
     return bool(row and row[0])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """A document that no job is going to look at: its state, and when its row changed last."""
+
+    path: str
+    state: str
+    reason_code: str | None
+    changed_at: datetime
+
+
 _IDLE = """
-    SELECT d.document_id, d.changed_at FROM docwell.document d
-    WHERE d.document_id = ANY (%s) AND NOT EXISTS (
+    SELECT d.path, d.state, d.reason_code, d.changed_at FROM docwell.document d
+    WHERE d.source_id = %s AND d.path = ANY (%s) AND NOT EXISTS (
         SELECT 1 FROM docwell.job j WHERE j.document_id = d.document_id AND j.state IN ('queued', 'running', 'retrying'))
 """
 
 
-def without_live_job(connection: Connection[Any], documents: Sequence[uuid.UUID]) -> dict[uuid.UUID, datetime]:
-    """Those of the documents that no job is going to look at, and when each changed last."""
-    return dict(connection.execute(_IDLE, (list(documents),)).fetchall())
+def without_live_job(connection: Connection[Any], source_id: int, paths: Sequence[str]) -> dict[str, Idle]:
+    """Those of the source's documents at these paths that no job is going to look at, by path."""
+    with connection.cursor(row_factory=class_row(Idle)) as cursor:
+        return {one.path: one for one in cursor.execute(_IDLE, (source_id, list(paths))).fetchall()}
 
 
 def live_names(connection: Connection[Any], source_id: int) -> Iterator[tuple[str, bytes | None]]:
@@ -126,3 +134,12 @@ def live_names(connection: Connection[Any], source_id: int) -> Iterator[tuple[st
             (source_id,),
         )
         yield from cursor
+
+
+def too_large_before(connection: Connection[Any], source_id: int, limit: int) -> list[tuple[str, bytes | None]]:
+    """The path and locator of documents that were skipped as too large and have at most `limit` bytes."""
+    return connection.execute(
+        "SELECT path, locator FROM docwell.document"
+        " WHERE source_id = %s AND state = 'skipped' AND reason_code = 'too_large' AND size <= %s",
+        (source_id, limit),
+    ).fetchall()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,11 @@ from psycopg import Connection
 from ingest_worker.catalogue import whereabouts
 from ingest_worker.catalogue.sources import Source
 from ingest_worker.catalogue.whereabouts import Placed
-from ingest_worker.intake.observe import Kind, digest, disk_name, look
+from ingest_worker.intake.hold import HOLD_FROM, must_hold
+from ingest_worker.intake.moves import Digests, facts_of, match_content
+from ingest_worker.intake.observe import Kind, Viewer, disk_name
 from ingest_worker.intake.orders import Order, Relocate, Remove, Take
-from ingest_worker.intake.rescan import HOLD_FROM, must_hold
-from ingest_worker.intake.settle import Due, Missing, Settler, match_moves
+from ingest_worker.intake.settle import Due, Settler, match_moves
 
 MOST_COMPARED = 5000
 
@@ -34,9 +35,20 @@ class Decision:
     held: list[str] = field(default_factory=list)
 
 
-def decide(connection: Connection[Any], source: Source, real_root: str, due: Sequence[Due], settler: Settler) -> Decision:
-    """Compare files that came to rest, or have been missing for their grace, with the source's documents. Changes nothing."""
+def decide(
+    connection: Connection[Any],
+    source: Source,
+    real_root: str,
+    due: Sequence[Due],
+    settler: Settler,
+    rule_for: Callable[[str], str | None] = lambda _: None,
+) -> Decision:
+    """Compare files that came to rest, or have been missing for their grace, with the source's documents. Changes nothing.
+
+    `rule_for` gives the rule that ignores a name: an ignored file is as good as none.
+    """
     decision = Decision()
+    view = Viewer(real_root)
     present = [one for one in due if one.signature is not None]
     gone = [one for one in due if one.signature is None]
     missing_paths = settler.missing()
@@ -46,9 +58,16 @@ def decide(connection: Connection[Any], source: Source, real_root: str, due: Seq
         missing_paths = list({*missing_paths[-MOST_COMPARED:], *origins})
     placed = whereabouts.placed_at(connection, source.source_id, list({*missing_paths, *(one.path for one in due)}))
     missing = {path: placed[path] for path in missing_paths if path in placed}
-    moved = _decide_present(present, placed, missing, real_root, decision)
+
+    def is_gone(document: Placed) -> bool:
+        name = disk_name(document.path, document.locator)
+        found = view.look(name).kind
+        return found is not Kind.HIDDEN and (found is not Kind.FILE or rule_for(name) is not None)
+
+    arrived = _decide_present(present, placed, decision)
+    moved = _relocate(connection, source.source_id, arrived, missing, Digests(real_root=real_root), is_gone, decision)
+    decision.done.extend(one.path for one in gone if one.path in moved)
     gone = [one for one in gone if one.path not in moved]
-    decision.done.extend(one.path for one in due if one.path in moved)
     settler_origins = settler.origins() - {one.moved_from for one in present} if gone else set()
     leaving: list[Remove] = []
     for one in gone:
@@ -58,8 +77,9 @@ def decide(connection: Connection[Any], source: Source, real_root: str, due: Seq
         elif one.path in settler_origins:  # it may have moved to a file that still settles
             decision.wait.append(one.path)
         else:
-            found = look(real_root, disk_name(document.path, document.locator)).kind
-            if found is Kind.FILE:
+            name = disk_name(document.path, document.locator)
+            found = view.look(name).kind
+            if found is Kind.HIDDEN or (found is Kind.FILE and rule_for(name) is None):
                 decision.done.append(one.path)
             else:
                 leaving.append(Remove(document_id=document.document_id, path=one.path, sure=found is not Kind.GONE))
@@ -74,14 +94,8 @@ def decide(connection: Connection[Any], source: Source, real_root: str, due: Seq
     return decision
 
 
-def _decide_present(
-    present: Sequence[Due],
-    placed: dict[str, Placed],
-    missing: dict[str, Placed],
-    real_root: str,
-    decision: Decision,
-) -> set[str]:
-    """Orders for the files that are there; the old paths of those that moved."""
+def _decide_present(present: Sequence[Due], placed: Mapping[str, Placed], decision: Decision) -> list[Due]:
+    """Orders for files of known documents; those that are none yet."""
     arrived: list[Due] = []
     for one in present:
         decision.done.append(one.path)
@@ -92,14 +106,29 @@ def _decide_present(
                 arrived.append(one)
         elif one.written or not _is_current(one, document):
             decision.orders.append(Take(name=one.name))
-    facts = {path: Missing(size=one.size, modified_ns=one.modified_ns, sha256=one.sha256) for path, one in missing.items()}
-    moves, new = match_moves(arrived, facts, lambda name: digest(real_root, name))
-    for move in moves:
-        document_id = missing[move.old].document_id
+    return arrived
+
+
+def _relocate(
+    connection: Connection[Any],
+    source_id: int,
+    arrived: Sequence[Due],
+    missing: Mapping[str, Placed],
+    digests: Digests,
+    is_gone: Callable[[Placed], bool],
+    decision: Decision,
+) -> set[str]:
+    """Orders for new files: to move a document that is seen missing, or any whose file is gone, or to take it. The old paths."""
+    moves, rest = match_moves(arrived, facts_of(missing), digests.of)
+    taken = {move.old for move in moves}
+    matched = match_content(connection, source_id, rest, digests, lambda one: one.path not in taken and is_gone(one))
+    documents = {**matched.documents, **missing}
+    for move in (*moves, *matched.moves):
+        document_id = documents[move.old].document_id
         decision.orders.append(Relocate(document_id=document_id, name=move.arrived.name, read=not move.same_time))
         decision.done.append(move.old)
-    decision.orders.extend(Take(name=one.name) for one in new)
-    return {move.old for move in moves}
+    decision.orders.extend(Take(name=one.name) for one in matched.new)
+    return {move.old for move in (*moves, *matched.moves)}
 
 
 def _is_current(one: Due, document: Placed) -> bool:

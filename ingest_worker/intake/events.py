@@ -28,7 +28,6 @@ from watchdog.events import (
     FileSystemEventHandler,
 )
 from watchdog.observers.api import BaseObserver
-from watchdog.observers.polling import PollingObserverVFS
 
 from ingest_worker.intake.mounts import network_mount_of
 
@@ -131,59 +130,70 @@ _KINDS: dict[type[FileSystemEvent], HintKind] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """A running observer: `mode` is how it learns of changes."""
+    """How changes are learnt of: from the kernel (`native`), or by sweeping again and again (`poll`).
+
+    `notice` is what a person should know of it, with what to do.
+    """
 
     mode: Literal["native", "poll"]
-    observer: BaseObserver
-    close: Callable[[], None]
-    is_healthy: Callable[[], bool]
+    notice: str | None = None
+    observer: BaseObserver | None = None
+    close: Callable[[], None] = lambda: None
+    is_healthy: Callable[[], bool] = lambda: True
 
 
-def observe(real_root: str, mode: Literal["auto", "native", "poll"], *, poll_seconds: float, hints: Hints) -> Observation:
-    """Start watching a folder whose links are resolved. Where the kernel cannot help, it is polled, and the log says why.
+def observe(
+    real_root: str, mode: Literal["auto", "native", "poll"], *, poll_seconds: float, rescan_seconds: float, hints: Hints
+) -> Observation:
+    """Start watching a folder whose links are resolved. Where the kernel cannot help, it is polled, and the notice says why.
 
     Raises:
         OSError: the folder cannot be read.
     """
-    if mode == "auto":
-        mount = network_mount_of(real_root)
-        if mount is not None:
-            log.warning(
-                "watch_polls",
-                root=real_root,
-                reason=f"{mount.folder} is a network file system ({mount.type}): it gives no events for what others change",
-                every_seconds=poll_seconds,
-            )
-            mode = "poll"
-    if mode != "poll":
-        try:
-            return _observe_natively(real_root, hints)
-        except OSError as error:
-            if error.errno not in {errno.ENOSPC, errno.EMFILE}:
-                raise
-            warn_of_limit(real_root, error.errno, poll_seconds)
-    return _observe_by_polling(real_root, poll_seconds, hints)
+    notice = None
+    mount = None if mode == "poll" else network_mount_of(real_root)
+    if mount is not None:
+        what = f"{mount.folder} is a network file system ({mount.type}): it gives no events for what other machines change."
+        if mode == "auto":
+            return Observation(mode="poll", notice=f"{what} It is looked through every {poll_seconds:g} s instead.")
+        notice = f"{what} DOCWELL_WATCH_MODE is native, so those are found every {rescan_seconds:g} s; `auto` polls here."
+    if mode == "poll":
+        return Observation(mode="poll")
+    try:
+        observer, close, is_healthy = _observe_natively(real_root, hints)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EMFILE}:
+            raise
+        return polled_for_limit(real_root, error.errno, poll_seconds)
+    return Observation(mode="native", notice=notice, observer=observer, close=close, is_healthy=is_healthy)
 
 
-def warn_of_limit(real_root: str, error_number: int | None, poll_seconds: float) -> None:
-    """Say which kernel limit is too low, what it is and what it should be."""
+def polled_for_limit(real_root: str, error_number: int | None, poll_seconds: float) -> Observation:
+    """Polling, since a limit of the kernel is too low: the notice says which, what it is and what it should be."""
     name = "max_user_instances" if error_number == errno.EMFILE else "max_user_watches"
     try:
-        now = Path(f"/proc/sys/fs/inotify/{name}").read_text(encoding="ascii").strip()
-    except OSError:
-        now = "unknown"
-    needed = 512
+        now = int(Path(f"/proc/sys/fs/inotify/{name}").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        now = 0
     if name == "max_user_watches":
         folders = sum(1 for _ in os.walk(real_root))
-        needed = max(524_288, 2 * folders)
-    log.warning(
-        "watch_polls",
-        root=real_root,
-        reason=f"fs.inotify.{name} is {now}, which does not suffice for this folder and what else runs here",
-        cure=f"sudo sysctl fs.inotify.{name}={needed} (for good: a file in /etc/sysctl.d), then restart the watcher",
-        every_seconds=poll_seconds,
+        wants = f"this folder alone has {folders:,} folders to watch"
+        needed = max(524_288, 2 * (now + folders))
+    else:
+        wants = "every watcher of this user needs one, here and in other programs"
+        needed = max(512, 2 * now)
+    return Observation(
+        mode="poll",
+        notice=(
+            f"The kernel's limit fs.inotify.{name} is {now:,}, and {wants}. The folder is looked through every {poll_seconds:g} s"
+            f" instead. Raise it with `sudo sysctl fs.inotify.{name}={needed}` (for good: in /etc/sysctl.d), then restart the"
+            " watcher."
+        ),
     )
 
+
+_Watch = tuple[BaseObserver, Callable[[], None], Callable[[], bool]]
+"""An observer, what ends it, and whether it still observes."""
 
 if sys.platform.startswith("linux"):
     from watchdog.observers.inotify import InotifyEmitter
@@ -219,7 +229,7 @@ if sys.platform.startswith("linux"):
             if event.is_queue_overflow:
                 self._hints.put(Hint(HintKind.LOST))
 
-    def _observe_natively(real_root: str, hints: Hints) -> Observation:
+    def _observe_natively(real_root: str, hints: Hints) -> _Watch:
         InotifyMoveEventGrouper.delay = _PAIRING_SECONDS
         inotify = _Inotify(hints)
         inotify.start()
@@ -240,29 +250,16 @@ if sys.platform.startswith("linux"):
             inotify.stop()
             inotify.join(STOP_SECONDS)
             raise
-        return Observation(mode="native", observer=observer, close=close, is_healthy=is_healthy)
+        return observer, close, is_healthy
 
 else:
     from watchdog.observers import Observer
 
-    def _observe_natively(real_root: str, hints: Hints) -> Observation:
-        return _started(Observer(), "native", real_root, hints)
-
-
-def _observe_by_polling(real_root: str, poll_seconds: float, hints: Hints) -> Observation:
-    # lstat: a link to a folder above itself would be walked for ever.
-    observer = PollingObserverVFS(os.lstat, _list_folder, polling_interval=poll_seconds)
-    return _started(observer, "poll", real_root, hints)
-
-
-def _list_folder(path: str | None) -> os._ScandirIterator[str]:
-    return os.scandir(path)
-
-
-def _started(observer: BaseObserver, mode: Literal["native", "poll"], real_root: str, hints: Hints) -> Observation:
-    observer.schedule(_Forwarder(real_root, hints), real_root, recursive=True)
-    observer.start()
-    return Observation(mode=mode, observer=observer, close=lambda: _stop(observer), is_healthy=lambda: _is_healthy(observer))
+    def _observe_natively(real_root: str, hints: Hints) -> _Watch:
+        observer = Observer()
+        observer.schedule(_Forwarder(real_root, hints), real_root, recursive=True)
+        observer.start()
+        return observer, lambda: _stop(observer), lambda: _is_healthy(observer)
 
 
 def _is_healthy(observer: BaseObserver) -> bool:
@@ -270,7 +267,7 @@ def _is_healthy(observer: BaseObserver) -> bool:
 
 
 def _stop(observer: BaseObserver) -> None:
-    # It joins its emitters, and one may be in the middle of a snapshot of a slow share: then it ends by itself.
+    # It joins its emitters, and one may be waiting for a slow file system: then it ends by itself.
     stopping = threading.Thread(target=observer.stop, name="observer-stop", daemon=True)
     stopping.start()
     stopping.join(STOP_SECONDS)

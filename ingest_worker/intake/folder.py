@@ -9,20 +9,22 @@ from collections.abc import Callable, Sequence
 import psycopg
 import structlog
 
-from ingest_worker.catalogue.documents import documents_under
 from ingest_worker.catalogue.sources import get_source
+from ingest_worker.catalogue.whereabouts import placed_under
 from ingest_worker.intake.decide import decide
-from ingest_worker.intake.events import Hint, HintKind, Hints, Observation, observe, warn_of_limit
+from ingest_worker.intake.desk import Desk
+from ingest_worker.intake.events import Hint, HintKind, Hints, Observation, observe, polled_for_limit
+from ingest_worker.intake.names import name_rules
 from ingest_worker.intake.notice import Noticer
-from ingest_worker.intake.observe import Kind, Root, look, look_at_root
+from ingest_worker.intake.observe import Kind, Root, Viewer, disk_name, look, look_at_root
 from ingest_worker.intake.orders import WAIT_SECONDS, carry_out
 from ingest_worker.intake.settle import CAPACITY, Due, Settler
-from ingest_worker.intake.sweeper import Sweeper
-from ingest_worker.intake.walk import normalise
+from ingest_worker.intake.sweeper import AT_A_TIME, Handlers, Sweeper
 from ingest_worker.jobs.wake import Wake
 from shared.config import Settings, SourceSettings
 from shared.database import Pool, first_line, reachable
 from shared.errors import ServiceUnavailable
+from shared.paths import document_path
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +45,7 @@ class FolderWatcher:
         pool: Pool,
         wake: Wake,
         *,
-        sweep_turn: threading.Lock | None = None,
+        sweep_turn: threading.Semaphore | None = None,
         clock: Callable[[], float] = time.monotonic,
         capacity: int = CAPACITY,
     ) -> None:
@@ -57,19 +59,25 @@ class FolderWatcher:
         self._settler = Settler(
             settle_seconds=settings.watch_settle_seconds, grace_seconds=settings.delete_grace_seconds, capacity=capacity
         )
-        self._noticer = Noticer(source.name, source.root, self._root.path, source.ignore, self._settler)
+        self._noticer = Noticer(
+            source.name, source.root, self._root.path, source.ignore, self._settler, names=name_rules(settings)
+        )
         self._observation: Observation | None = None
-        self._polls = False
+        self._limited: Observation | None = None
         self._root_missing = False
         self._sweeper = Sweeper(
             source,
             settings,
             pool,
             wake,
-            rules=lambda: self._noticer.reload_rules(),
-            later=lambda name: self._hints.put(Hint(HintKind.SEEN, name)),
-            turn=sweep_turn or threading.Lock(),
+            handlers=Handlers(
+                rules=self._noticer.reload_rules,
+                later=lambda name: self._hints.put(Hint(HintKind.SEEN, name)),
+                swept=self._noticer.follow_sweep,
+            ),
+            turn=sweep_turn or threading.Semaphore(AT_A_TIME),
         )
+        self._desk = Desk(source.name, pool, clock=clock)
         self._health_at = 0.0
         self._gathered_at: float | None = None
         self._away_since: float | None = None
@@ -104,6 +112,8 @@ class FolderWatcher:
         try:
             while not stop.is_set():
                 self._check_health()
+                if self._desk.serve(self._observation):
+                    self._sweeper.request()
                 hints = self._hints.take(self._wait_seconds())
                 now = self._clock()
                 self._noticer.follow(hints, now)
@@ -115,10 +125,11 @@ class FolderWatcher:
         finally:
             self._stop_observing()
             self._sweeper.join()
+            self._desk.close()
 
     def _wait_seconds(self) -> float:
         now = self._clock()
-        times = [self._health_at]
+        times = [self._health_at, self._desk.next_at]
         deadline = self._settler.next_deadline()
         if deadline is not None:
             times.append(max(deadline, self._retry_at))
@@ -148,15 +159,28 @@ class FolderWatcher:
     def _start_observing(self, root: Root) -> None:
         self._root = root
         self._noticer.at(root.path)
-        mode = "poll" if self._polls else self._settings.watch_mode
+        settings = self._settings
         try:
-            self._observation = observe(root.path, mode, poll_seconds=self._settings.watch_poll_seconds, hints=self._hints)
+            self._observation = self._limited or observe(
+                root.path,
+                settings.watch_mode,
+                poll_seconds=settings.watch_poll_seconds,
+                rescan_seconds=settings.watch_rescan_seconds,
+                hints=self._hints,
+            )
         except OSError as error:  # it went between the look and now
             self._lose_root(Root(path=root.path, identity=None, problem=error.strerror))
             return
         self._root_missing = False
-        self._polls |= self._observation.mode == "poll"
-        log.info("watching", source=self._source.name, root=str(self._source.root), mode=self._observation.mode)
+        self._sweeper.polls = self._observation.mode == "poll"
+        level = log.info if self._observation.notice is None else log.warning
+        level(
+            "watching",
+            source=self._source.name,
+            root=str(self._source.root),
+            mode=self._observation.mode,
+            notice=self._observation.notice,
+        )
         # What happened before the observer stood is found by a sweep after it stands.
         self._sweeper.request()
 
@@ -174,12 +198,10 @@ class FolderWatcher:
             self._sweeper.request()
 
     def _go_polling(self) -> None:
-        if self._polls or self._observation is None:
-            return
-        warn_of_limit(self._root.path, None, self._settings.watch_poll_seconds)
-        self._polls = True
-        self._stop_observing()
-        self._health_at = 0.0
+        if self._limited is None and self._observation is not None and self._observation.mode == "native":
+            self._limited = polled_for_limit(self._root.path, None, self._settings.watch_poll_seconds)
+            self._stop_observing()
+            self._health_at = 0.0
 
     def _stop_observing(self) -> None:
         if self._observation is not None:
@@ -192,9 +214,9 @@ class FolderWatcher:
         noticer = self._noticer
         if noticer.rules_changed:
             noticer.rules_changed = False
-            noticer.reload_rules()
             log.info("ignore_rules_changed", source=self._source.name)
-            self._sweeper.request()
+            # It reads the rules; an editor that saves by writing anew has done so by then.
+            self._sweeper.request(after=self._settings.watch_settle_seconds)
         if noticer.lost:
             noticer.lost = False
             # By then the files that are there now have settled, and the sweep can take them by itself.
@@ -226,18 +248,20 @@ class FolderWatcher:
         else:
             for folder in folders:
                 if look(self._root.path, folder).kind is not Kind.FOLDER:
-                    self._note_gone_below(normalise(folder), now)
+                    self._note_gone_below(document_path(folder), now)
         self._noticer.folders_gone.clear()
         self._gathered_at = None
 
     def _note_gone_below(self, folder: str, now: float) -> None:
         with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
             source = get_source(connection, self._source.name)
-            known = [] if source is None else documents_under(connection, source.source_id, folder)
+            known = [] if source is None else placed_under(connection, source.source_id, folder)
+        view = Viewer(self._root.path)
         for document in known:
-            if look(self._root.path, document.path).kind is not Kind.FILE and not self._settler.saw(
-                document.path, document.path, None, now
-            ):
+            name = disk_name(document.path, document.locator)
+            if view.look(name).kind in {Kind.FILE, Kind.HIDDEN}:
+                continue
+            if not self._settler.saw(document.path, name, None, now):
                 self._sweeper.request(after=self._settings.delete_grace_seconds)
                 return
 
@@ -248,10 +272,10 @@ class FolderWatcher:
         try:
             with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
                 source = get_source(connection, self._source.name)
-                if source is None or source.paused:
+                if source is None or source.rests:
                     self._settler.done(paths)  # a sweep finds them when the source goes on
                     return
-                decision = decide(connection, source, self._root.path, resting, self._settler)
+                decision = decide(connection, source, self._root.path, resting, self._settler, self._noticer.rules.rule_for)
             if any(one.signature is None for one in resting) and look_at_root(self._source.root).identity != self._root.identity:
                 self._settler.done(one.path for one in resting if one.signature is None)
                 self._settler.postpone(paths, now)
@@ -271,8 +295,9 @@ class FolderWatcher:
 
     def _look_again(self, due: Sequence[Due], now: float) -> list[Due]:
         resting = []
+        view = Viewer(self._root.path)
         for one in due:
-            found = look(self._root.path, one.name)
+            found = view.look(one.name)
             if found.signature == one.signature:
                 resting.append(one)
             elif not self._settler.saw(one.path, one.name, found.signature, now, written=True):

@@ -7,11 +7,16 @@ from pathlib import Path
 
 import structlog
 
+from ingest_worker.catalogue.left_out import Cause
 from ingest_worker.intake.events import Hint, HintKind
 from ingest_worker.intake.ignore import IGNORE_FILE, IgnoreRules
-from ingest_worker.intake.observe import Kind, look
+from ingest_worker.intake.names import NameRules
+from ingest_worker.intake.observe import Kind, Look, Viewer
+from ingest_worker.intake.rescan import SweepReport
 from ingest_worker.intake.settle import Settler
-from ingest_worker.intake.walk import Tally, normalise, walk
+from ingest_worker.intake.tally import Tally
+from ingest_worker.intake.walk import walk
+from shared.paths import document_path
 
 log = structlog.get_logger(__name__)
 
@@ -21,17 +26,29 @@ _MOST_REMEMBERED = 1000
 class Noticer:
     """Keeps what the hints of one folder came to. `lost` says that only a sweep can tell the rest."""
 
-    def __init__(self, source: str, root: Path, real_root: str, patterns: tuple[str, ...], settler: Settler) -> None:
+    def __init__(
+        self,
+        source: str,
+        root: Path,
+        real_root: str,
+        patterns: tuple[str, ...],
+        settler: Settler,
+        names: NameRules | None = None,
+    ) -> None:
         self._source = source
         self._root = root
         self._real_root = real_root
         self._patterns = patterns
+        self._names = names
         self._settler = settler
         self._refused: set[str] = set()
-        self.rules = IgnoreRules(root, patterns)
+        self._view = Viewer(real_root)
+        self.rules = IgnoreRules(root, patterns, names)
         self.lost = False
         self.rules_changed = False
         self.folders_gone: set[str] = set()
+        # Paths at which several files stand whose names read alike, as the newest sweep found them: it chooses among them.
+        self.doubles: frozenset[str] = frozenset()
 
     def at(self, real_root: str) -> None:
         """The folder is at this path now, its links resolved."""
@@ -39,11 +56,18 @@ class Noticer:
 
     def reload_rules(self) -> IgnoreRules:
         """Read `.docwellignore` again."""
-        self.rules = IgnoreRules(self._root, self._patterns)
+        self.rules = IgnoreRules(self._root, self._patterns, self._names)
         return self.rules
+
+    def follow_sweep(self, report: SweepReport) -> None:
+        """Keep what only a sweep sees: files whose names read alike."""
+        if report.walked:
+            entries = report.tally.entries.items()
+            self.doubles = frozenset(document_path(path) for path, why in entries if why.cause is Cause.SAME_NAME)
 
     def follow(self, hints: Iterable[Hint], now: float) -> None:
         """Look at what the hints name. A name that is named often is looked at once."""
+        self._view = Viewer(self._real_root)
         files: dict[str, tuple[bool, str]] = {}
         for hint in hints:
             match hint.kind:
@@ -73,18 +97,27 @@ class Noticer:
         if name == IGNORE_FILE:
             self.rules_changed = True
             return
-        if self.rules.rule_for(name) is not None:
+        if self.rules.problem is None and self.rules.rule_for(name) is None:
+            self._tell(name, self._view.look(name), now, written=written, old=old)
+
+    def _tell(self, name: str, found: Look, now: float, *, written: bool, old: str = "") -> None:
+        path = document_path(name)
+        if found.kind is Kind.HIDDEN or path in self.doubles:
+            self.lost = True
             return
-        found = look(self._real_root, name)
+        if path != name and self._view.look(path).kind is Kind.FILE:
+            return  # a double of that file, which is the document
         if found.kind is Kind.OUTSIDE:
             self._refuse(name)
-        origin = normalise(old) if old and self.rules.rule_for(old) is None else None
-        if not self._settler.saw(normalise(name), name, found.signature, now, moved_from=origin, written=written):
+        origin = document_path(old) if old and self.rules.rule_for(old) is None else None
+        if not self._settler.saw(path, name, found.signature, now, moved_from=origin, written=written):
             self.lost = True
 
     def _scan(self, folder: str, old: str, now: float) -> None:
         """Look at all files of a folder that appeared; `old` is where it was, if it moved."""
-        if self.rules.rule_for(folder, is_directory=True) is not None or look(self._real_root, folder).kind is not Kind.FOLDER:
+        if self.rules.problem is not None or self.rules.rule_for(folder, is_directory=True) is not None:
+            return
+        if self._view.look(folder).kind is not Kind.FOLDER:
             return
         tally = Tally()
         for found in walk(self._real_root, self.rules, tally, below=folder):
@@ -92,8 +125,11 @@ class Noticer:
             if before:
                 self.look_at(before, now, written=True)
             self.look_at(found.name, now, written=bool(before), old=before)
-        for name in tally.refused:
-            self._refuse(name)
+        if tally.unreadable:
+            self.lost = True
+        for path, why in tally.entries.items():
+            if why.cause is Cause.LINK:
+                self._refuse(path)
 
     def _refuse(self, name: str) -> None:
         if name in self._refused:
@@ -104,6 +140,6 @@ class Noticer:
         log.warning(
             "link_refused",
             source=self._source,
-            file=normalise(name),
+            file=document_path(name),
             reason="links to folders, and links that leave the source's folder, are not followed",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -24,6 +25,8 @@ class Kind(StrEnum):
     """A link that leads out of the root, or to a folder: it is not followed."""
     OTHER = "other"
     """A named pipe, a socket or a device."""
+    HIDDEN = "hidden"
+    """It cannot be looked at now: a folder that may not be entered, or a file system that does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,8 @@ class Look:
 
 
 _GONE = Look(kind=Kind.GONE)
+_HIDDEN = Look(kind=Kind.HIDDEN)
+_ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
 
 def file_look(facts: os.stat_result) -> Look:
@@ -47,31 +52,46 @@ def file_look(facts: os.stat_result) -> Look:
     )
 
 
+class Viewer:
+    """Looks at files under a root whose own links are resolved. It keeps what it learns of folders, so it is for one batch."""
+
+    def __init__(self, real_root: str) -> None:
+        self._root = real_root
+        self._through_link: dict[str, bool] = {}
+
+    def look(self, name: str) -> Look:
+        """What stands at `name` under the root. A link to a file inside is that file."""
+        path = f"{self._root}/{name}"
+        try:
+            if self._is_through_link(name.rpartition("/")[0]):
+                return Look(kind=Kind.OUTSIDE)
+            facts = os.lstat(path)
+            if stat.S_ISLNK(facts.st_mode):
+                if not is_inside(self._root, path):
+                    return Look(kind=Kind.OUTSIDE)
+                facts = Path(path).stat()
+                if stat.S_ISDIR(facts.st_mode):
+                    return Look(kind=Kind.OUTSIDE)
+        except OSError as error:
+            return _GONE if error.errno in _ABSENT else _HIDDEN
+        if stat.S_ISREG(facts.st_mode):
+            return file_look(facts)
+        return Look(kind=Kind.FOLDER if stat.S_ISDIR(facts.st_mode) else Kind.OTHER)
+
+    def _is_through_link(self, folder: str) -> bool:
+        """Whether a folder on the way is a link, and so is not followed."""
+        if not folder:
+            return False
+        known = self._through_link.get(folder)
+        if known is None:
+            path = f"{self._root}/{folder}"
+            known = self._through_link[folder] = os.path.realpath(path) != path
+        return known
+
+
 def look(real_root: str, name: str) -> Look:
-    """What stands at `name` under the root, whose own links are resolved already. A link to a file inside is that file."""
-    path = f"{real_root}/{name}"
-    try:
-        if _through_link(real_root, name):
-            return Look(kind=Kind.OUTSIDE)
-        facts = os.lstat(path)
-        if stat.S_ISLNK(facts.st_mode):
-            if not is_inside(real_root, path):
-                return Look(kind=Kind.OUTSIDE)
-            facts = Path(path).stat()
-            if stat.S_ISDIR(facts.st_mode):
-                return Look(kind=Kind.OUTSIDE)
-    except OSError:
-        # Not there, a loop of links, a name too long, or a folder that may not be entered. A sweep tells these apart.
-        return _GONE
-    if stat.S_ISREG(facts.st_mode):
-        return file_look(facts)
-    return Look(kind=Kind.FOLDER if stat.S_ISDIR(facts.st_mode) else Kind.OTHER)
-
-
-def _through_link(real_root: str, name: str) -> bool:
-    """Whether a folder on the way to this name is a link, and so is not followed."""
-    folder = name.rpartition("/")[0]
-    return bool(folder) and os.path.realpath(f"{real_root}/{folder}") != f"{real_root}/{folder}"
+    """One look at `name` under the root, as a `Viewer` looks."""
+    return Viewer(real_root).look(name)
 
 
 def is_inside(real_root: str, path: str) -> bool:

@@ -11,7 +11,9 @@ import psycopg
 import structlog
 from psycopg import Connection
 
-from ingest_worker.catalogue.documents import Observed, move_document, request_delete, request_ingest
+from ingest_worker.catalogue.documents import Observed, request_delete, request_ingest
+from ingest_worker.catalogue.moving import move_documents
+from ingest_worker.catalogue.source_state import still_takes
 from ingest_worker.catalogue.sources import Source
 from ingest_worker.jobs.wake import Wake
 from shared.database import Pool, first_line, reachable
@@ -110,20 +112,19 @@ def _label(order: Order) -> str:
 def _carry_out(connection: Connection[Any], source: Source, orders: Sequence[Order], max_attempts: int) -> Outcome:
     if source.namespace_id is None:
         raise PermanentError(f"Source {source.name} has no namespace.", code="no_namespace")
+    if not still_takes(connection, source.source_id):
+        return Outcome()  # it was paused or taken out meanwhile; if it goes on, a sweep finds all of this
     takes = [order.name for order in orders if isinstance(order, Take)]
     removes = [order.document_id for order in orders if isinstance(order, Remove) and not order.sure]
     sure = [order.document_id for order in orders if isinstance(order, Remove) and order.sure]
-    moved = 0
-    for order in orders:
-        if not isinstance(order, Relocate):
-            continue
-        if move_document(connection, order.document_id, Observed(name=order.name)):
-            moved += 1
-            if order.read:
-                takes.append(order.name)
-        else:  # it was deleted meanwhile, or another document is there
+    relocates = {order.document_id: order for order in orders if isinstance(order, Relocate)}
+    places = {document_id: Observed(name=order.name) for document_id, order in relocates.items()}
+    moved = move_documents(connection, source.source_id, places)
+    for document_id, order in relocates.items():
+        if document_id not in moved:  # it was deleted meanwhile, or another document is there
+            removes.append(document_id)
+        if document_id not in moved or order.read:
             takes.append(order.name)
-            removes.append(order.document_id)
     jobs = 0
     if takes:
         seen = [Observed(name=name) for name in takes]
@@ -132,4 +133,4 @@ def _carry_out(connection: Connection[Any], source: Source, orders: Sequence[Ord
         jobs += request_delete(connection, removes, max_attempts=max_attempts)
     if sure:
         jobs += request_delete(connection, sure, look_again=False, max_attempts=max_attempts)
-    return Outcome(jobs=jobs, moved=moved)
+    return Outcome(jobs=jobs, moved=len(moved))

@@ -37,11 +37,15 @@ def read_content(connection: Connection[Any], document: JobDocument, *, max_byte
 
     Raises:
         Gone: the file is not there, though its source's folder is.
-        Refused: larger than `max_bytes`, no regular file, a link that leaves the source's folder, or something that was erased.
+        Refused: larger than the source's own limit or else `max_bytes`, no regular file, a link that leaves the source's folder,
+            or something that was erased.
         TransientError: the folder is away, the file is busy, or it changed while it was read.
     """
     if document.source_type == "push":
         content = _read_pushed(connection, document)
+    elif document.max_bytes is not None:
+        limit = f"`max_bytes` of source {document.source}"
+        content = read_file(_locate(document), max_bytes=document.max_bytes, limit=limit)
     else:
         content = read_file(_locate(document), max_bytes=max_bytes)
     erasure_id = find_erasure(
@@ -69,8 +73,8 @@ def _locate(document: JobDocument) -> Path:
     return path
 
 
-def read_file(path: Path, *, max_bytes: int) -> Content:
-    """One file, read whole; its size and time before and after must agree."""
+def read_file(path: Path, *, max_bytes: int, limit: str = "DOCWELL_MAX_BYTES") -> Content:
+    """One file, read whole; its size and time before and after must agree. `limit` names the setting that `max_bytes` is."""
     try:
         # O_NONBLOCK: a named pipe that took a file's place must not hold the worker.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -92,7 +96,7 @@ def read_file(path: Path, *, max_bytes: int) -> Content:
     with os.fdopen(handle, "rb") as file:
         if before.st_size > max_bytes:
             raise Refused(
-                f"{path} has {before.st_size:,} bytes, the limit is {max_bytes:,}. Raise DOCWELL_MAX_BYTES to take it.",
+                f"{path} has {before.st_size:,} bytes, the limit is {max_bytes:,}. Raise {limit} to take it.",
                 code="too_large",
                 size=before.st_size,
                 modified_ns=before.st_mtime_ns,

@@ -7,35 +7,33 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-import structlog
-
-from ingest_worker.catalogue import whereabouts
-from ingest_worker.catalogue.sources import Source, record_sweep
-from ingest_worker.catalogue.whereabouts import Known
+from ingest_worker.catalogue import held, whereabouts
+from ingest_worker.catalogue.left_out import Cause, replace_left_out
+from ingest_worker.catalogue.source_state import record_sweep, record_walk
+from ingest_worker.catalogue.sources import Source
+from ingest_worker.catalogue.whereabouts import Idle, Known, Placed
+from ingest_worker.intake import tally as left_out
+from ingest_worker.intake.hold import judge
 from ingest_worker.intake.ignore import IgnoreRules
-from ingest_worker.intake.observe import Kind, digest, disk_name, look, look_at_root
+from ingest_worker.intake.moves import Digests, match_content
+from ingest_worker.intake.observe import Kind, Viewer, disk_name, look_at_root
 from ingest_worker.intake.orders import WAIT_SECONDS, Order, Relocate, Remove, Take, carry_out
-from ingest_worker.intake.settle import Due, Missing, Signature, match_moves
-from ingest_worker.intake.walk import Found, Tally, WalkStopped, walk
+from ingest_worker.intake.settle import Due, Signature
+from ingest_worker.intake.tally import Tally
+from ingest_worker.intake.walk import Found, WalkStopped, walk
 from ingest_worker.jobs.wake import Wake
 from shared.database import Pool, reachable
 
-log = structlog.get_logger(__name__)
-
 BATCH = 1000
-HOLD_FROM = 20
-"""A sweep that would delete this many documents, and more than half of its source, deletes none until a person approves."""
+LONGEST_PATH_BYTES = 2600
+"""UTF-8 of a path; a B-tree of PostgreSQL takes 2,704 bytes with all that stands beside it."""
 
 _EXCLUDED = "excluded"
-
-
-def must_hold(gone: int, total: int) -> bool:
-    """Whether so many deletions of a source look like a share that is not mounted rather than like somebody's wish."""
-    return gone >= HOLD_FROM and gone * 2 > total
+_UNFINISHED = frozenset({"queued", "indexing"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +41,8 @@ class SweepReport:
     """What a sweep found. Counts are of files, but `gone` and `held` of documents.
 
     `again` were asked for before and nobody is working on them; `settling` were written too recently; `held` would have been
-    deleted; `error` says why the sweep is not complete. `identity` is the root's device and inode.
+    deleted; `error` says why the sweep is not complete. `identity` is the root's device and inode; `walked`: it came to its end,
+    comparing for `seconds`.
     """
 
     began: datetime
@@ -53,30 +52,45 @@ class SweepReport:
     again: int = 0
     moved: int = 0
     gone: int = 0
-    held: int = 0
-    ignored: int = 0
+    held: tuple[uuid.UUID, ...] = ()
     settling: int = 0
-    empty: int = 0
-    refused: tuple[str, ...] = ()
+    tally: Tally = field(default_factory=Tally)
     error: str | None = None
     stopped: bool = False
+    walked: bool = False
+    seconds: float = 0.0
     identity: tuple[int, int] | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was found, by name: what was done, what waits, and what was left out by cause."""
+        done = {name: getattr(self, name) for name in ("new", "changed", "again", "moved", "gone", "settling")}
+        causes = {cause.value: self.tally.counts[cause] for cause in Cause}
+        return {
+            "seen": self.seen,
+            **{name: count for name, count in (*done.items(), ("held", len(self.held)), *causes.items()) if count},
+        }
+
+    @property
+    def found_something(self) -> bool:
+        """Whether anything differed from what was known."""
+        return any((self.new, self.changed, self.again, self.moved, self.gone))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
     """How to sweep. `later(name)` takes a file that has to settle first; without it such files are left to the next sweep.
 
-    `expected` is the root's identity at the sweep before: on another device nothing is deleted. `approved` deletes what
-    would be held.
+    `expected` is the root's identity at the sweep before: on another device nothing is deleted. `rest_seconds`: a file whose
+    time is that long ago has settled. `again_seconds`: so long after a failure that was not the file's fault it is tried again.
     """
 
-    settle_seconds: float
+    rest_seconds: float
     grace_seconds: float
+    again_seconds: float = 0.0
     max_attempts: int = 5
     later: Callable[[str], None] | None = None
     expected: tuple[int, int] | None = None
-    approved: bool = False
     wall_ns: Callable[[], int] = time.time_ns
     monotonic: Callable[[], float] = time.monotonic
 
@@ -93,15 +107,30 @@ def sweep(
     """
     report = _Sweep(pool, source, rules, wake, stop, options).run()
     if not report.stopped:
-        with reachable(), pool.connection(timeout=WAIT_SECONDS) as connection:
-            record_sweep(connection, source.source_id, began=report.began if report.error is None else None, error=report.error)
-        counts = {name: getattr(report, name) for name in _COUNTS if getattr(report, name)}
-        level = log.info if report.error is None else log.warning
-        level("swept", source=source.name, seen=report.seen, **counts, error=report.error)
+        _record(pool, source, report)
     return report
 
 
-_COUNTS = ("new", "changed", "again", "moved", "gone", "held", "ignored", "settling", "empty")
+def _record(pool: Pool, source: Source, report: SweepReport) -> None:
+    with reachable(), pool.connection(timeout=WAIT_SECONDS) as connection, connection.transaction():
+        if report.walked:
+            held.replace_held(connection, source.source_id, report.held)
+            replace_left_out(connection, source.source_id, report.tally.entries)
+            record_walk(
+                connection,
+                source.source_id,
+                left_out=report.tally.total,
+                held=len(report.held),
+                approved=source.approved_at,
+            )
+        record_sweep(
+            connection,
+            source.source_id,
+            began=report.began if report.error is None else None,
+            error=report.error,
+            counts=report.counts,
+            answered=source.sweep_requested,
+        )
 
 
 class _Sweep:
@@ -117,13 +146,14 @@ class _Sweep:
         self._tally = Tally()
         self._new: list[Found] = []
         self._changed: list[Found] = []
-        self._again: list[tuple[uuid.UUID, Found, str]] = []
-        self._gone: list[uuid.UUID] = []
+        self._again: list[Found] = []
+        self._gone: list[str] = []
         self._moved: set[uuid.UUID] = set()
         self._documents = 0
+        self._leaving_already = 0
         self._may_move = False
         self._problems: list[str] = []
-        self._report = SweepReport(began=datetime.fromtimestamp(options.wall_ns() / 1e9, UTC))
+        self._report = SweepReport(began=datetime.fromtimestamp(options.wall_ns() / 1e9, UTC), tally=self._tally)
         self._root = look_at_root(source.root_path)
 
     def run(self) -> SweepReport:
@@ -131,22 +161,19 @@ class _Sweep:
         if root.identity is None:
             return replace(self._report, error=self._root_problem(root.problem or "it cannot be read"))
         self._report = replace(self._report, identity=root.identity)
+        if self._rules.problem is not None:
+            return replace(self._report, error=f"{self._rules.problem} Until then nothing is taken or deleted.")
+        began = self._options.monotonic()
         try:
             self._compare_all()
+            self._report = replace(self._report, seconds=self._options.monotonic() - began)
+            self._note_unreadable()
             self._delete()
         except WalkStopped:
             return replace(self._report, stopped=True)
         except OSError as error:
             return replace(self._report, error=self._root_problem(error.strerror or type(error).__name__))
-        tally = self._tally
-        if tally.doubles:
-            log.warning("names_read_alike", source=self._source.name, count=len(tally.doubles), first=tally.doubles[0])
-        return replace(
-            self._report,
-            ignored=tally.ignored,
-            refused=tuple(tally.refused),
-            error=" ".join(self._problems) or None,
-        )
+        return replace(self._report, walked=True, error=" ".join(self._problems) or None)
 
     def _compare_all(self) -> None:
         with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
@@ -154,55 +181,77 @@ class _Sweep:
             files = walk(self._root.path, self._rules, self._tally, stopped=self._stop.is_set)
             known = whereabouts.stream_known(connection, self._source.source_id)
             with contextlib.closing(files), contextlib.closing(known):
-                seen = 0
-                for found, document in _merged(files, known):
-                    if found is not None:
-                        seen += 1
-                    if document is not None and document.state != _EXCLUDED:
-                        self._documents += 1
+                for found, document in self._differences(files, known):
                     self._compare(found, document)
-                self._report = replace(self._report, seen=seen)
             self._flush_new()
             self._flush_known()
 
+    def _differences(self, files: Iterator[Found], known: Iterator[Known]) -> Iterator[tuple[Found | None, Known | None]]:
+        """Both in the byte order of their paths, side by side, without those that are as they were."""
+        found, document = next(files, None), next(known, None)
+        seen = documents = 0
+        while found is not None or document is not None:
+            if document is None or (found is not None and found[0] < document[0]):
+                seen += 1
+                yield found, None
+                found = next(files, None)
+                continue
+            path, size, modified_ns, state = document
+            documents += state != _EXCLUDED
+            if found is None or path < found[0]:
+                yield None, document
+            else:
+                seen += 1
+                if found[3] != modified_ns or found[2] != size or state in _UNFINISHED:
+                    yield found, document
+                found = next(files, None)
+            document = next(known, None)
+        self._documents = documents
+        self._report = replace(self._report, seen=seen)
+
     def _compare(self, found: Found | None, document: Known | None) -> None:
         if document is None:
-            if found is not None and self._rests(found):
-                if found.size == 0:
-                    self._count(empty=1)
-                    return
+            if found is not None and self._may_be_taken(found):
                 self._new.append(found)
                 if len(self._new) >= BATCH:
                     self._flush_new()
             return
-        if document.state == _EXCLUDED:
+        path, size, modified_ns, state = document
+        if state == _EXCLUDED:
             return
         if found is None:
-            if not self._is_hidden(document.path):
-                self._gone.append(document.document_id)
+            if not self._tally.hides(path):
+                self._gone.append(path)
             return
-        same = document.size == found.size and document.modified_ns == found.modified_ns
-        if same and document.state not in _UNFINISHED:
-            return
-        if same or document.modified_ns is None:
-            self._again.append((document.document_id, found, document.state))
+        if modified_ns is None or (size, modified_ns) == (found.size, found.modified_ns):
+            self._again.append(found)
         elif self._rests(found):
             self._changed.append(found)
         if len(self._again) + len(self._changed) >= BATCH:
             self._flush_known()
 
+    def _may_be_taken(self, found: Found) -> bool:
+        """Whether a file that is no document yet may become one now."""
+        if not self._rests(found):
+            return False
+        if found.size == 0:
+            self._tally.note(found.path, left_out.EMPTY)
+            return False
+        size = len(found.path.encode())
+        if size > LONGEST_PATH_BYTES:
+            self._tally.note(found.path, left_out.too_long(size, LONGEST_PATH_BYTES))
+            return False
+        return True
+
     def _rests(self, found: Found) -> bool:
         """Whether a file was left alone for the settle time. A time in the future proves nothing."""
         age = self._options.wall_ns() - found.touched_ns
-        if age >= self._options.settle_seconds * 1e9:
+        if age >= self._options.rest_seconds * 1e9:
             return True
         self._count(settling=1)
         if self._options.later is not None:
             self._options.later(found.name)
         return False
-
-    def _is_hidden(self, path: str) -> bool:
-        return any(path.startswith(folder) for folder in self._tally.unreadable)
 
     def _flush_new(self) -> None:
         found, self._new = self._new, []
@@ -211,40 +260,29 @@ class _Sweep:
         orders: list[Order] = []
         arrived = [_arrival(one) for one in found]
         if self._may_move:
-            digests = self._digests_of_known_sizes(found)
-            missing = self._missing_with_content([digest for digest in digests.values() if digest is not None])
-            facts = {
-                path: Missing(size=one.size, modified_ns=one.modified_ns, sha256=one.sha256) for path, one in missing.items()
-            }
-            moves, arrived = match_moves(arrived, facts, digests.get)
-            for move in moves:
-                document = missing[move.old].document_id
+            with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
+                matched = match_content(
+                    connection, self._source.source_id, arrived, Digests(real_root=self._root.path), self._is_missing
+                )
+            for move in matched.moves:
+                document = matched.documents[move.old].document_id
                 self._moved.add(document)
                 orders.append(Relocate(document_id=document, name=move.arrived.name, read=not move.same_time))
+            arrived = matched.new
         orders.extend(Take(name=one.name) for one in arrived)
         self._carry_out(orders, new=len(arrived))
 
-    def _digests_of_known_sizes(self, found: Sequence[Found]) -> dict[str, bytes | None]:
-        """The sha256 of the new files that have the size of some document: one of them may be it."""
-        with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
-            sizes = whereabouts.known_sizes(connection, self._source.source_id, sorted({one.size for one in found}))
-        return {one.name: digest(self._root.path, one.name) for one in found if one.size in sizes}
+    def _is_missing(self, document: Placed) -> bool:
+        return (
+            document.document_id not in self._moved
+            and not self._tally.hides(document.path)
+            and self._what_is_there(document, Viewer(self._root.path)) not in {Kind.FILE, Kind.HIDDEN}
+        )
 
-    def _missing_with_content(self, digests: Sequence[bytes]) -> dict[str, whereabouts.Placed]:
-        if not digests:
-            return {}
-        with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
-            placed = whereabouts.placed_with_content(connection, self._source.source_id, digests)
-        return {
-            one.path: one
-            for one in placed
-            if one.document_id not in self._moved and not self._is_hidden(one.path) and self._what_is_there(one) is not Kind.FILE
-        }
-
-    def _what_is_there(self, document: whereabouts.Placed) -> Kind:
+    def _what_is_there(self, document: Placed, view: Viewer) -> Kind:
         """What stands where a document was read; an ignored file is none of ours."""
         name = disk_name(document.path, document.locator)
-        found = look(self._root.path, name).kind
+        found = view.look(name).kind
         return Kind.OTHER if found is Kind.FILE and self._rules.rule_for(name) is not None else found
 
     def _flush_known(self) -> None:
@@ -252,17 +290,21 @@ class _Sweep:
         again, self._again = self._again, []
         if again:
             with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
-                idle = whereabouts.without_live_job(connection, [document for document, _, _ in again])
-            wanted = [
-                found
-                for document, found, state in again
-                # A file that was refused unread is asked for again only when somebody touched it since.
-                if document in idle and (state != "skipped" or found.touched_ns > idle[document].timestamp() * 1e9)
-            ]
+                idle = whereabouts.without_live_job(connection, self._source.source_id, [found.path for found in again])
+            wanted = [found for found in again if found.path in idle and self._is_wanted(found, idle[found.path])]
             self._carry_out([Take(name=found.name) for found in wanted], again=len(wanted))
         self._carry_out([Take(name=found.name) for found in changed], changed=len(changed))
 
-    def _carry_out(self, orders: list[Order], **counts: int) -> None:
+    def _is_wanted(self, found: Found, document: Idle) -> bool:
+        """Whether a document that nobody works on is to be read again, though its file is as it was."""
+        changed_ns = document.changed_at.timestamp() * 1e9
+        if document.state == "skipped" or document.reason_code == "permission_denied":
+            return found.touched_ns > changed_ns  # somebody did something about it
+        if document.state == "failed":
+            return self._options.wall_ns() - changed_ns >= self._options.again_seconds * 1e9
+        return True
+
+    def _carry_out(self, orders: Sequence[Order], **counts: int) -> None:
         if not orders:
             return
         outcome = carry_out(self._pool, self._source, orders, max_attempts=self._options.max_attempts, wake=self._wake)
@@ -274,9 +316,7 @@ class _Sweep:
         self._report = replace(self._report, **{name: getattr(self._report, name) + more for name, more in counts.items()})
 
     def _delete(self) -> None:
-        self._note_unreadable()
-        gone = [document for document in self._gone if document not in self._moved]
-        if not gone:
+        if not self._gone:
             return
         if self._stop.wait(self._options.grace_seconds):
             raise WalkStopped
@@ -284,38 +324,38 @@ class _Sweep:
         if now.identity != self._root.identity:
             self._problems.append(self._root_problem(now.problem or "it was replaced or remounted during the sweep"))
             return
-        leaving = [one for batch in _batches(gone) for one in self._still_gone(batch)]
-        held = self._reason_to_hold(len(leaving))
-        if held is not None:
-            self._problems.append(held)
-            self._count(held=len(leaving))
-            return
-        for batch in _batches(leaving):
-            self._carry_out(list(batch), gone=len(batch))
-
-    def _still_gone(self, documents: list[uuid.UUID]) -> Iterator[Remove]:
-        with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
-            placed = whereabouts.placed_by_id(connection, documents)
-        for document in placed:
-            found = self._what_is_there(document)
-            if found is not Kind.FILE:
-                yield Remove(document_id=document.document_id, path=document.path, sure=found is not Kind.GONE)
-
-    def _reason_to_hold(self, gone: int) -> str | None:
-        source, root, options = self._source.name, self._source.root, self._options
-        cure = (
-            f"Nothing was deleted. Check that {root} is mounted and whole; if they are meant to go, take them out with"
-            " `docwell documents delete`."
+        leaving = [one for batch in _batches(self._gone) for one in self._still_gone(batch)]
+        approved: set[uuid.UUID] = set()
+        if self._source.approved_at is not None:
+            with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
+                approved = held.approved(connection, self._source.source_id)
+        expected, identity = self._options.expected, self._root.identity
+        verdict = judge(
+            leaving,
+            approved,
+            total=self._documents - self._leaving_already,
+            source=self._source.name,
+            root=str(self._source.root),
+            moved_device=expected is not None and identity is not None and expected[0] != identity[0],
         )
-        if gone == 0 or options.approved:
-            return None
-        if must_hold(gone, self._documents):
-            return (
-                f"{gone} of {self._documents} documents of source {source} would be deleted, since their files are gone. {cure}"
-            )
-        if options.expected is not None and options.expected[0] != (self._root.identity or (0, 0))[0]:
-            return f"{root} is on another device than before, and {gone} documents of source {source} are not on it. {cure}"
-        return None
+        self._report = replace(self._report, held=tuple(one.document_id for one in verdict.held))
+        if verdict.reason is not None:
+            self._problems.append(verdict.reason)
+        for batch in _batches(verdict.go):
+            self._carry_out(batch, gone=len(batch))
+
+    def _still_gone(self, paths: Sequence[str]) -> Iterator[Remove]:
+        with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
+            placed = whereabouts.placed_at(connection, self._source.source_id, paths)
+            idle = whereabouts.without_live_job(connection, self._source.source_id, list(placed))
+        # A job that is on its way finds by itself that the file is gone.
+        self._leaving_already += len(placed) - len(idle)
+        view = Viewer(self._root.path)
+        for path in idle:
+            document = placed[path]
+            found = self._what_is_there(document, view)
+            if found not in {Kind.FILE, Kind.HIDDEN}:
+                yield Remove(document_id=document.document_id, path=path, sure=found is not Kind.GONE)
 
     def _note_unreadable(self) -> None:
         unreadable = self._tally.unreadable
@@ -333,9 +373,6 @@ class _Sweep:
         )
 
 
-_UNFINISHED = frozenset({"queued", "indexing"})
-
-
 def _arrival(found: Found) -> Due:
     return Due(path=found.path, name=found.name, signature=Signature(size=found.size, modified_ns=found.modified_ns))
 
@@ -343,21 +380,6 @@ def _arrival(found: Found) -> Due:
 _T = TypeVar("_T")
 
 
-def _batches(items: list[_T]) -> Iterator[list[_T]]:
+def _batches(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
     for start in range(0, len(items), BATCH):
         yield items[start : start + BATCH]
-
-
-def _merged(files: Iterator[Found], documents: Iterator[Known]) -> Iterator[tuple[Found | None, Known | None]]:
-    """Both in the byte order of their paths, side by side."""
-    found, known = next(files, None), next(documents, None)
-    while found is not None or known is not None:
-        if known is None or (found is not None and found.path < known.path):
-            yield found, None
-            found = next(files, None)
-        elif found is None or known.path < found.path:
-            yield None, known
-            known = next(documents, None)
-        else:
-            yield found, known
-            found, known = next(files, None), next(documents, None)

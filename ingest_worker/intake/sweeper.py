@@ -1,10 +1,11 @@
-"""When to sweep: at the start, at an interval, and when asked; in a thread of its own, one source at a time."""
+"""When to sweep: at the start, at an interval, and when asked; in a thread of its own, few sources at a time."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import psycopg
 import structlog
@@ -12,7 +13,7 @@ import structlog
 from ingest_worker.catalogue.sources import Source, get_source
 from ingest_worker.intake.ignore import IgnoreRules
 from ingest_worker.intake.orders import WAIT_SECONDS
-from ingest_worker.intake.rescan import SweepOptions, sweep
+from ingest_worker.intake.rescan import SweepOptions, SweepReport, sweep
 from ingest_worker.jobs.wake import Wake
 from shared.config import Settings, SourceSettings
 from shared.database import Pool, first_line, reachable
@@ -20,13 +21,30 @@ from shared.errors import ServiceUnavailable
 
 log = structlog.get_logger(__name__)
 
+AT_A_TIME = 2
+"""Sources that are swept at once: a large one does not keep the others waiting, and each takes two connections."""
+
 RETRY_SECONDS = 2.0
-PAUSED_SECONDS = 5.0
 JOIN_SECONDS = 1.5
+POLL_REST_SECONDS = 60.0
+"""Where files are polled, their times may be another machine's: one counts as settled by its time alone only so long after the
+settle time. Others are looked at twice."""
+
+POLL_SHARE = 3.0
+"""Polling pauses at least so many times as long as it looked, however short its interval is set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handlers:
+    """What a sweep needs of the watcher, and tells it. All are called in the sweep's thread."""
+
+    rules: Callable[[], IgnoreRules]
+    later: Callable[[str], None]
+    swept: Callable[[SweepReport], None]
 
 
 class Sweeper:
-    """Sweeps one source until it is stopped."""
+    """Sweeps one source until it is stopped. `polls`: at the interval of polling, since nothing else tells of changes."""
 
     def __init__(
         self,
@@ -35,17 +53,16 @@ class Sweeper:
         pool: Pool,
         wake: Wake,
         *,
-        rules: Callable[[], IgnoreRules],
-        later: Callable[[str], None],
-        turn: threading.Lock,
+        handlers: Handlers,
+        turn: threading.Semaphore,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.polls = False
         self._name = source.name
         self._settings = settings
         self._pool = pool
         self._wake = wake
-        self._rules = rules
-        self._later = later
+        self._handlers = handlers
         self._turn = turn
         self._clock = clock
         self._changed = threading.Condition()
@@ -54,6 +71,7 @@ class Sweeper:
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._away = False
+        self._told: str | None = None
 
     def request(self, *, after: float = 0.0) -> None:
         """Sweep after so many seconds, or sooner if that was planned."""
@@ -81,7 +99,9 @@ class Sweeper:
     def _run(self, stop: threading.Event) -> None:
         try:
             while self._wait(stop):
-                self._sweep(stop)
+                looked = self._sweep(stop)
+                if self.polls:
+                    self.request(after=max(self._settings.watch_poll_seconds, POLL_SHARE * looked))
         except BaseException as error:  # noqa: BLE001 - it is raised again by `check`, in the loop's thread
             self._failure = error
 
@@ -95,42 +115,57 @@ class Sweeper:
                 self._changed.wait(min(left, 1.0))
         return False
 
-    def _sweep(self, stop: threading.Event) -> None:
+    def _sweep(self, stop: threading.Event) -> float:
+        """Sweep once; returns the seconds that looking took."""
         while not self._turn.acquire(timeout=0.5):
             if stop.is_set():
-                return
+                return 0.0
         try:
             source = self._current_source()
             if source is None:
-                return
-            report = sweep(self._pool, source, self._rules(), self._wake, stop, self._options())
+                return 0.0
+            report = sweep(self._pool, source, self._handlers.rules(), self._wake, stop, self._options())
         except (ServiceUnavailable, psycopg.errors.OperationalError) as error:
             if not self._away:
                 log.warning("sweep_waits", source=self._name, error=first_line(error))
             self._away = True
             self.request(after=RETRY_SECONDS)
-            return
+            return 0.0
         finally:
             self._turn.release()
         self._away = False
         if report.error is None:
             self._identity = report.identity
+        if not report.stopped:
+            self._handlers.swept(report)
+            self._tell(report)
+        return report.seconds
+
+    def _tell(self, report: SweepReport) -> None:
+        """Log the sweep. One that polls and found nothing new is of no interest, nor is a trouble that was told already."""
+        if report.error is not None and report.error != self._told:
+            level = log.warning
+        elif self.polls and not report.found_something and report.error == self._told:
+            level = log.debug
+        else:
+            level = log.info
+        self._told = report.error
+        level("swept", source=self._name, **report.counts, error=report.error)
 
     def _current_source(self) -> Source | None:
         with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
             source = get_source(connection, self._name)
-        if source is None:
-            return None
-        if source.paused:
-            self.request(after=PAUSED_SECONDS)
-            return None
-        return source
+        # A source that goes on asks for a sweep.
+        return None if source is None or source.rests else source
 
     def _options(self) -> SweepOptions:
+        settle = self._settings.watch_settle_seconds
         return SweepOptions(
-            settle_seconds=self._settings.watch_settle_seconds,
-            grace_seconds=self._settings.delete_grace_seconds,
+            rest_seconds=settle + POLL_REST_SECONDS if self.polls else settle,
+            # A file that moved is missing at its old place as long as it settles at its new one.
+            grace_seconds=max(self._settings.delete_grace_seconds, settle + 0.5),
+            again_seconds=self._settings.watch_rescan_seconds / 2,
             max_attempts=self._settings.job_attempts,
-            later=self._later,
+            later=self._handlers.later,
             expected=self._identity,
         )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
-from ingest_worker.intake.ignore import IgnoreRules
+from ingest_worker.intake import tally as left_out
+from ingest_worker.intake.ignore import IGNORE_FILE, IgnoreRules
 from ingest_worker.intake.observe import is_inside
-from shared.text import normalise_path
+from ingest_worker.intake.tally import Tally
+from shared.paths import document_path, readable
 
 
 class Found(NamedTuple):
@@ -24,25 +25,13 @@ class Found(NamedTuple):
     touched_ns: int
 
 
-@dataclass(slots=True)
-class Tally:
-    """What a walk left out. `unreadable` are the document paths of folders (`docs/`) that could not be read, and why."""
-
-    ignored: int = 0
-    refused: list[str] = field(default_factory=list)
-    doubles: list[str] = field(default_factory=list)
-    special: int = 0
-    unreadable: dict[str, str] = field(default_factory=dict)
-
-
 class WalkStopped(Exception):
     """The walk was asked to stop before its end."""
 
 
-_MOST_NAMES = 1000
-
-# A piece on its way: what is left of its document path below the level at hand, and the directory entry. Two folders whose
-# names differ only in their Unicode form are one folder of documents; a backslash in a name reads as a border of folders.
+# A piece on its way: what is left of its document path below the level at hand, the name on disk, and the directory entry. Two
+# folders whose names differ only in their Unicode form are one folder of documents; a backslash in a name reads as a border of
+# folders.
 _Piece = tuple[str, str, "os.DirEntry[str]"]
 
 
@@ -59,15 +48,8 @@ def walk(
         WalkStopped: `stopped` said so.
     """
     walker = _Walker(real_root, rules, tally, stopped)
-    prefix = "" if not below else normalise(below) + "/"
+    prefix = "" if not below else document_path(below) + "/"
     return walker.files(walker.entries(below, prefix, must=not below), prefix)
-
-
-def normalise(name: str) -> str:
-    """The document path of a name on disk."""
-    if name.isascii() and "\\" not in name:
-        return name
-    return normalise_path(os.fsencode(name).decode("utf-8", "replace"))
 
 
 class _Walker:
@@ -84,7 +66,7 @@ class _Walker:
         lead = f"{name}/" if name else ""
         try:
             with os.scandir(f"{self._root}/{name}" if name else self._root) as found:
-                return [(normalise(entry.name), lead + entry.name, entry) for entry in found]
+                return [(document_path(entry.name), lead + entry.name, entry) for entry in found]
         except (FileNotFoundError, NotADirectoryError):
             if must:
                 raise
@@ -92,7 +74,7 @@ class _Walker:
         except OSError as error:
             if must:
                 raise
-            self._tally.unreadable[prefix] = error.strerror or type(error).__name__
+            self._tally.note_unreadable(prefix, error.strerror or type(error).__name__)
             return []
 
     def files(self, pieces: Sequence[_Piece], prefix: str) -> Generator[Found]:
@@ -105,7 +87,7 @@ class _Walker:
                 if key[-1] == "/":
                     levels.append((path, self._in_order(self._opened(same, path))))
                     break
-                found = self._file(same, path)
+                found = self._file(same[0], path) if len(same) == 1 else self._one_of(same, path)
                 if found is not None:
                     yield found
             else:
@@ -114,16 +96,25 @@ class _Walker:
     def _in_order(self, pieces: Sequence[_Piece]) -> Iterator[tuple[str, list[_Piece]]]:
         """The pieces under their names, files as `a` and folders as `a/`, in byte order; those that read alike together."""
         items: dict[str, list[_Piece]] = {}
+        ignored_by = self._rules.ignored_by
         for piece in pieces:
-            left, name, entry = piece
-            if "/" in left:
-                head, _, rest = left.partition("/")
+            key, name, entry = piece
+            if "/" in key:
+                head, _, rest = key.partition("/")
                 items.setdefault(head + "/", []).append((rest, name, entry))
-            elif self._is_folder(entry):
-                if self._passes(name, is_directory=True):
-                    items.setdefault(left + "/", []).append(("", name, entry))
-            elif self._passes(name, is_directory=False):
-                items.setdefault(left, []).append(piece)
+                continue
+            is_folder = _is_folder(entry)
+            rule = ignored_by(name, is_directory=is_folder)
+            if rule is not None:
+                if name != IGNORE_FILE:
+                    self._tally.note(document_path(name) + ("/" if is_folder else ""), left_out.ignored(rule))
+                continue
+            if is_folder:
+                key, piece = key + "/", ("", name, entry)
+            if key in items:
+                items[key].append(piece)
+            else:
+                items[key] = [piece]
         return iter(sorted(items.items(), key=itemgetter(0)))
 
     def _opened(self, pieces: Sequence[_Piece], prefix: str) -> list[_Piece]:
@@ -135,47 +126,54 @@ class _Walker:
                 opened.extend(self.entries(piece[1], prefix))
         return opened
 
-    def _passes(self, name: str, *, is_directory: bool) -> bool:
-        if self._rules.ignored_by(name, is_directory=is_directory) is None:
-            return True
-        self._tally.ignored += 1
-        return False
-
-    def _is_folder(self, entry: os.DirEntry[str]) -> bool:
-        try:
-            return entry.is_dir(follow_symlinks=False)
-        except OSError:
-            return False
-
-    def _file(self, pieces: Sequence[_Piece], path: str) -> Found | None:
-        # Of several names that read alike, the one that is spelt as the document is.
-        ordered = sorted(pieces, key=lambda piece: (piece[1] != path, piece[1])) if len(pieces) > 1 else pieces
-        chosen: Found | None = None
-        for _, name, entry in ordered:
-            facts = self._facts(name, entry)
-            if facts is None:
-                continue
-            if chosen is None:
-                modified = facts.st_mtime_ns
-                chosen = Found(path, name, facts.st_size, modified, max(modified, facts.st_ctime_ns))
-            elif len(self._tally.doubles) < _MOST_NAMES:
-                self._tally.doubles.append(name)
-        return chosen
-
-    def _facts(self, name: str, entry: os.DirEntry[str]) -> os.stat_result | None:
+    def _file(self, piece: _Piece, path: str) -> Found | None:
+        _, name, entry = piece
         try:
             facts = entry.stat(follow_symlinks=False)
             if stat.S_ISLNK(facts.st_mode):
-                followed = is_inside(self._root, entry.path)
-                if followed:
-                    facts = entry.stat()
-                if not followed or stat.S_ISDIR(facts.st_mode):
-                    if len(self._tally.refused) < _MOST_NAMES:
-                        self._tally.refused.append(name)
+                followed = self._followed(path, entry)
+                if followed is None:
                     return None
-        except OSError:  # it went while we walked, or is a link to nothing
+                facts = followed
+        except OSError:  # it went while we walked
             return None
-        if stat.S_ISREG(facts.st_mode):
-            return facts
-        self._tally.special += 1
-        return None
+        if not stat.S_ISREG(facts.st_mode):
+            self._tally.note(path, left_out.SPECIAL)
+            return None
+        modified, changed = facts.st_mtime_ns, facts.st_ctime_ns
+        return Found(path, name, facts.st_size, modified, changed if changed > modified else modified)
+
+    def _followed(self, path: str, entry: os.DirEntry[str]) -> os.stat_result | None:
+        """What a link inside the root leads to, None when it is not followed."""
+        if not is_inside(self._root, entry.path):
+            self._tally.note(path, left_out.OUTSIDE)
+            return None
+        try:
+            facts = entry.stat()
+        except OSError:
+            self._tally.note(path, left_out.TO_NOTHING)
+            return None
+        if stat.S_ISDIR(facts.st_mode):
+            self._tally.note(path, left_out.TO_FOLDER)
+            return None
+        return facts
+
+    def _one_of(self, pieces: Sequence[_Piece], path: str) -> Found | None:
+        """The document among files whose names read alike: the one that is spelt as the document is, else the first."""
+        chosen: Found | None = None
+        for piece in sorted(pieces, key=lambda piece: (piece[1] != path, piece[1])):
+            found = self._file(piece, path)
+            if found is None:
+                continue
+            if chosen is None:
+                chosen = found
+            else:
+                self._tally.note(readable(found.name), left_out.SAME_NAME)
+        return chosen
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -16,6 +16,7 @@ from ingest_worker.catalogue.documents import Observed, request_ingest
 from ingest_worker.catalogue.sources import DEFAULT_NAMESPACE, INBOX, Source, ensure_folder_source, get_source
 from ingest_worker.intake.folder import FolderWatcher
 from ingest_worker.intake.orders import WAIT_SECONDS
+from ingest_worker.intake.sweeper import AT_A_TIME
 from ingest_worker.jobs.wake import Wake
 from shared.config import Settings, SourceSettings
 from shared.database import Pool, reachable
@@ -43,8 +44,11 @@ def folder_sources(settings: Settings) -> tuple[SourceSettings, ...]:
     return (SourceSettings(name=INBOX, root=settings.inbox, namespace=DEFAULT_NAMESPACE), *settings.sources)
 
 
-def prepare_source(pool: Pool, wanted: SourceSettings, *, max_attempts: int, wake: Wake) -> Source:
-    """Bring a source's row up to date. When its readers or tags changed, all of its documents are asked for again.
+def prepare_source(pool: Pool, wanted: SourceSettings, *, max_bytes: int, max_attempts: int, wake: Wake) -> Source:
+    """Bring a source's row up to date, and take it back if it was taken out.
+
+    When its readers or tags changed, all of its documents are asked for again; otherwise those that were too large and are
+    within the limit now.
 
     Raises:
         PermanentError: the name belongs to a source of another type or namespace.
@@ -56,10 +60,14 @@ def prepare_source(pool: Pool, wanted: SourceSettings, *, max_attempts: int, wak
             before = get_source(connection, wanted.name)
             source = ensure_folder_source(connection, wanted)
             if before is not None and (before.readers, before.tags) != (source.readers, source.tags):
-                asked = _request_all(connection, source, max_attempts)
+                asked = _request_all(connection, source, whereabouts.live_names(connection, source.source_id), max_attempts)
+            else:
+                limit = max_bytes if wanted.max_bytes is None else wanted.max_bytes
+                names = whereabouts.too_large_before(connection, source.source_id, limit)
+                asked = _request_all(connection, source, names, max_attempts)
         has_documents = whereabouts.count_documents(connection, source.source_id) > 0
     if asked:
-        log.info("readers_or_tags_changed", source=source.name, documents=asked)
+        log.info("settings_changed", source=source.name, documents=asked)
         wake(asked)
     if wanted.name == INBOX and not has_documents:
         # Once it holds documents a missing folder is more likely not mounted than new.
@@ -67,7 +75,9 @@ def prepare_source(pool: Pool, wanted: SourceSettings, *, max_attempts: int, wak
     return source
 
 
-def _request_all(connection: Connection[Any], source: Source, max_attempts: int) -> int:
+def _request_all(
+    connection: Connection[Any], source: Source, names: Iterable[tuple[str, bytes | None]], max_attempts: int
+) -> int:
     asked = 0
     batch: list[Observed] = []
 
@@ -78,7 +88,7 @@ def _request_all(connection: Connection[Any], source: Source, max_attempts: int)
         batch.clear()
         return len(jobs)
 
-    for path, locator in whereabouts.live_names(connection, source.source_id):
+    for path, locator in names:
         batch.append(Observed(name=path if locator is None else os.fsdecode(locator)))
         if len(batch) >= _BATCH:
             asked += flush()
@@ -94,7 +104,7 @@ def watch_sources(settings: Settings, pool: Pool, wake: Wake, stop: threading.Ev
     sources = folder_sources(settings)
     if not _prepare_all(sources, settings, pool, wake, stop):
         return
-    turn = threading.Lock()
+    turn = threading.Semaphore(AT_A_TIME)
     watchers = [FolderWatcher(source, settings, pool, wake, sweep_turn=turn) for source in sources]
     ending = threading.Event()
     with ThreadPoolExecutor(max_workers=len(watchers), thread_name_prefix="watch") as threads:
@@ -116,7 +126,7 @@ def _prepare_all(sources: Sequence[SourceSettings], settings: Settings, pool: Po
     for source in sources:
         while not stop.is_set():
             try:
-                prepare_source(pool, source, max_attempts=settings.job_attempts, wake=wake)
+                prepare_source(pool, source, max_bytes=settings.max_bytes, max_attempts=settings.job_attempts, wake=wake)
                 break
             except ServiceUnavailable as error:
                 if not told:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from psycopg import Connection
 
-from ingest_worker.catalogue.documents import Observed, move_document, request_delete, request_ingest
-from ingest_worker.catalogue.sources import ensure_namespace, ensure_source
+from ingest_worker.catalogue.documents import Observed, request_delete, request_ingest
+from ingest_worker.catalogue.moving import move_documents
+from ingest_worker.catalogue.sources import ensure_namespace, ensure_source, get_source
 from ingest_worker.jobs import table as jobs
 from ingest_worker.parse.cage import CageLimits, ParserCage
 from ingest_worker.pipeline import JobReport, Tools, run_job
@@ -157,7 +158,10 @@ def test_a_moved_file_keeps_its_identity_and_embeds_nothing(inbox: Inbox) -> Non
     inbox.take("a.md")
     before = inbox.document("a.md")["document_id"]
     (inbox.root / "a.md").rename(inbox.root / "b.md")
-    assert move_document(inbox.connection, before, Observed(name="b.md")) is True
+    source = get_source(inbox.connection, "inbox")
+    assert source is not None
+    with inbox.connection.transaction():
+        assert move_documents(inbox.connection, source.source_id, {before: Observed(name="b.md")}) == {before}
     (report,) = inbox.take("b.md")
     assert (report.result, report.embedded) == ("unchanged", 0)
     assert inbox.document("b.md")["document_id"] == before

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from ingest_worker.catalogue.left_out import Cause
 from ingest_worker.intake.ignore import IgnoreRules
 from ingest_worker.intake.rescan import SweepOptions, sweep
-from ingest_worker.intake.walk import Tally, walk
+from ingest_worker.intake.tally import SAME_NAME, Tally
+from ingest_worker.intake.walk import walk
 from shared.text import normalise_path
 from tests.conftest import Database
 from tests.folders import Folder, open_folder
@@ -55,7 +57,7 @@ def test_changed_new_and_gone_files_are_told_apart(folder: Folder) -> None:
 
 def test_the_walk_has_the_byte_order_of_the_paths_whatever_the_names(tmp_path: Path) -> None:
     names = ["a-b/x", "a.txt", "a/b", "a/b.c/d", "a0", "Z", "é/1", "é", "日本/語", "\U0001f600.md", "a\\b", "a b", "ａ"]
-    for name in [*names, "caf\udce9.txt", "e\u0301x/nfd", "\u00e9x/nfc", "e\u0301x/a", "\u00e9x/z"]:
+    for name in [*names, "caf\udce9.txt", "caf\udce8.txt", "e\u0301x/nfd", "\u00e9x/nfc", "e\u0301x/a", "\u00e9x/z"]:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
@@ -63,8 +65,8 @@ def test_the_walk_has_the_byte_order_of_the_paths_whatever_the_names(tmp_path: P
     tally = Tally()
     paths = [found.path for found in walk(str(tmp_path), IgnoreRules(tmp_path), tally)]
     assert paths == sorted(paths, key=lambda path: path.encode("utf-8"))
-    assert len(paths) == len(set(paths)) == 16
-    assert tally.doubles == ["a\\b"]
+    assert len(paths) == len(set(paths)) == 17
+    assert tally.entries == {"a\\b": SAME_NAME}
     assert all(path == normalise_path(path) for path in paths)
 
 
@@ -82,7 +84,7 @@ def test_a_name_spelt_in_two_forms_is_one_document(folder: Folder) -> None:
 def test_a_name_that_is_no_text_is_read_under_its_own_bytes(folder: Folder) -> None:
     folder.write("caf\udce9.txt")
     folder.sweep()
-    assert folder.work() == [("caf\ufffd.txt", "read")]
+    assert folder.work() == [("caf%E9.txt", "read")]
     report = folder.sweep()
     assert (report.new, report.gone) == (0, 0)
     (folder.root / "caf\udce9.txt").unlink()
@@ -103,7 +105,7 @@ def test_empty_files_wait_and_one_that_was_a_document_counts_as_changed(folder: 
     folder.write("empty.md", "")
     folder.write("full.md")
     report = folder.sweep()
-    assert (report.new, report.empty) == (1, 1)
+    assert (report.new, report.counts["empty"]) == (1, 1)
     folder.work()
     folder.write("full.md", "")
     assert folder.sweep().changed == 1
@@ -112,7 +114,7 @@ def test_empty_files_wait_and_one_that_was_a_document_counts_as_changed(folder: 
 def test_a_file_written_a_moment_ago_is_given_to_the_settler(folder: Folder) -> None:
     folder.write("fresh.md")
     later: list[str] = []
-    report = folder.sweep(settle_seconds=60.0, later=later.append)
+    report = folder.sweep(rest_seconds=60.0, later=later.append)
     assert (report.new, report.settling, later) == (0, 1, ["fresh.md"])
 
 
@@ -174,13 +176,14 @@ def test_more_than_half_and_at_least_twenty_deletions_are_held_until_approved(fo
     for number in range(20):
         (folder.root / f"{number:02}.md").unlink()
     report = folder.sweep()
-    assert (report.held, report.gone) == (20, 0)
+    assert (len(report.held), report.gone) == (20, 0)
     assert folder.live_jobs() == {}
     error = folder.source.sweep_error
     assert error is not None
     assert error.startswith("20 of 39 documents of source docs would be deleted")
     assert folder.source.newest_sweep == complete
-    assert folder.sweep(approved=True).gone == 20
+    folder.approve()
+    assert folder.sweep().gone == 20
     folder.work()
     assert len(folder.documents()) == 19
 
@@ -194,7 +197,7 @@ def test_half_of_a_source_or_fewer_than_twenty_are_deleted_at_once(folder: Folde
     for number in range(gone):
         (folder.root / f"{number:02}.md").unlink()
     report = folder.sweep()
-    assert (report.held, report.gone) == (0, gone)
+    assert (report.held, report.gone) == ((), gone)
 
 
 def test_a_folder_moved_whole_is_no_deletion_however_large(folder: Folder) -> None:
@@ -205,7 +208,7 @@ def test_a_folder_moved_whole_is_no_deletion_however_large(folder: Folder) -> No
     before = folder.ids()
     (folder.root / "old").rename(folder.root / "new")
     report = folder.sweep()
-    assert (report.moved, report.held, report.gone) == (30, 0, 0)
+    assert (report.moved, report.held, report.gone) == (30, (), 0)
     assert folder.ids() == {path.replace("old/", "new/"): document for path, document in before.items()}
 
 
@@ -215,7 +218,7 @@ def test_on_another_device_nothing_is_deleted(folder: Folder) -> None:
     folder.work()
     (folder.root / "a.md").unlink()
     report = folder.sweep(expected=(-1, 1))
-    assert (report.held, report.gone) == (1, 0)
+    assert (len(report.held), report.gone) == (1, 0)
     assert report.error is not None
     assert "another device" in report.error
 
@@ -254,7 +257,9 @@ def test_links_that_leave_the_root_and_special_files_are_not_followed(folder: Fo
         listening.bind(str(folder.root / "s.md"))
         report = folder.sweep()
     assert set(folder.documents()) == {"real.md", "inside.md"}
-    assert set(report.refused) == {"leak.md", "leaks", "loop", "nothing.md"}
+    links = {path for path, why in report.tally.entries.items() if why.cause is Cause.LINK}
+    assert links == {"leak.md", "leaks", "loop", "nothing.md"}
+    assert {path for path, why in report.tally.entries.items() if why.cause is Cause.SPECIAL} == {"pipe.md", "s.md"}
     assert [result for _, result in folder.work()] == ["read", "read"]
     assert folder.sweep().new == 0
 
@@ -264,7 +269,7 @@ def test_an_ignored_file_leaves_the_index_and_the_rules_are_those_of_the_folder(
     folder.write("drafts/b.md")
     folder.write("c.tmp")
     report = folder.sweep()
-    assert (report.new, report.ignored) == (2, 1)
+    assert (report.new, report.counts["ignored"]) == (2, 1)
     folder.work()
     folder.write(".docwellignore", "drafts/\n")
     assert folder.sweep().gone == 1
@@ -320,20 +325,36 @@ def test_an_excluded_document_stays_out(folder: Folder) -> None:
     assert folder.live_jobs() == {}
 
 
-def test_a_path_that_the_database_does_not_take_costs_that_file_alone(folder: Folder) -> None:
-    deep = "/".join(os.urandom(120).hex() for _ in range(14))
-    assert len(deep) > 3000
-    for name in ("a.md", "b.md", "c.md"):
-        folder.write(name)
+def _write_deep(root: Path, folders: list[str]) -> None:
+    """A file below folders whose path is longer than one call takes."""
     here = Path.cwd()
-    try:  # longer than one call takes
-        os.chdir(folder.root)
-        for part in deep.split("/"):
+    try:
+        os.chdir(root)
+        for part in folders:
             Path(part).mkdir()
             os.chdir(part)
         Path("d.md").write_text("text")
     finally:
         os.chdir(here)
+
+
+def test_a_path_that_is_too_long_for_the_index_is_left_out_and_the_sweep_is_complete(folder: Folder) -> None:
+    for name in ("a.md", "b.md", "c.md"):
+        folder.write(name)
+    _write_deep(folder.root, [os.urandom(120).hex() for _ in range(14)])
+    report = folder.sweep()
+    assert set(folder.documents()) == {"a.md", "b.md", "c.md"}
+    assert report.error is None
+    (row,) = folder.left_out()
+    assert row.cause == "long_path"
+    assert "Shorten it" in row.rule
+
+
+def test_a_path_that_the_database_does_not_take_costs_that_file_alone(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.md", "b.md", "c.md"):
+        folder.write(name)
+    _write_deep(folder.root, [os.urandom(120).hex() for _ in range(14)])
+    monkeypatch.setattr("ingest_worker.intake.rescan.LONGEST_PATH_BYTES", 10_000)
     report = folder.sweep()
     assert set(folder.documents()) == {"a.md", "b.md", "c.md"}
     assert report.error is not None
@@ -346,7 +367,7 @@ def test_a_sweep_that_is_stopped_leaves_no_record(folder: Folder) -> None:
     stop.set()
     rules = IgnoreRules(folder.root)
     report = sweep(
-        folder.pool, folder.source, rules, folder.woken.append, stop, SweepOptions(settle_seconds=0.0, grace_seconds=0.0)
+        folder.pool, folder.source, rules, folder.woken.append, stop, SweepOptions(rest_seconds=0.0, grace_seconds=0.0)
     )
     assert report.stopped
     assert folder.source.newest_sweep is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ from watchdog.observers.inotify_c import InotifyConstants, InotifyEvent, Mask, W
 
 from ingest_worker.catalogue.sources import get_source
 from ingest_worker.intake import events
-from ingest_worker.intake.events import Hint, HintKind, Hints, observe, warn_of_limit
+from ingest_worker.intake.events import Hint, HintKind, Hints, observe, polled_for_limit
 from ingest_worker.intake.mounts import network_mount, parse_mounts
 from ingest_worker.intake.watching import watch_sources
 from shared.config import Settings, SourceSettings
@@ -46,20 +47,20 @@ def test_without_room_for_an_inotify_instance_the_folder_is_polled(tmp_path: Pat
         raise OSError(errno.EMFILE, "inotify instance limit reached")
 
     monkeypatch.setattr(events._Inotify, "_create_inotify_fd", staticmethod(no_room))
-    observation = observe(str(tmp_path), "native", poll_seconds=0.1, hints=Hints())
-    try:
-        assert observation.mode == "poll"
-    finally:
-        observation.close()
+    observation = observe(str(tmp_path), "native", poll_seconds=0.1, rescan_seconds=300, hints=Hints())
+    assert observation.mode == "poll"
+    assert observation.notice is not None
+    assert "sudo sysctl fs.inotify.max_user_instances=" in observation.notice
 
 
-def test_the_warning_of_a_limit_names_it_and_what_to_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    warn_of_limit(str(tmp_path), errno.ENOSPC, 5.0)
-    said = capsys.readouterr().out
+def test_the_notice_of_a_limit_names_it_and_what_to_set(tmp_path: Path) -> None:
+    for name in ("a", "b", "b/c"):
+        (tmp_path / name).mkdir()
+    said = polled_for_limit(str(tmp_path), errno.ENOSPC, 5.0).notice or ""
     assert "fs.inotify.max_user_watches" in said
-    assert "sudo sysctl fs.inotify.max_user_watches=524288" in said
-    warn_of_limit(str(tmp_path), errno.EMFILE, 5.0)
-    assert "fs.inotify.max_user_instances" in capsys.readouterr().out
+    assert "4 folders" in said
+    assert re.search(r"sudo sysctl fs\.inotify\.max_user_watches=\d{6,}\b", said)
+    assert "fs.inotify.max_user_instances" in (polled_for_limit(str(tmp_path), errno.EMFILE, 5.0).notice or "")
 
 
 def test_folders_that_could_not_be_watched_make_the_watcher_poll(database: Database, tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_changed_readers_ask_for_all_documents_of_the_source_again(database: Dat
         with ThreadPoolExecutor(1) as thread:
             running = thread.submit(watch_sources, settings, folder.pool, folder.woken.append, stop)
             try:
-                eventually(lambda: folder.live_jobs().keys() == {"a.md", "caf\ufffd.txt"})
+                eventually(lambda: folder.live_jobs().keys() == {"a.md", "caf%E9.txt"})
             finally:
                 stop.set()
                 running.result(timeout=2.0)

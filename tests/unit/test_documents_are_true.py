@@ -36,7 +36,8 @@ def _defaults() -> dict[str, str]:
     for name, field in Settings.model_fields.items():
         value = field.default
         if name != "sources":
-            found[f"DOCWELL_{name.upper()}"] = "none" if value is None or value == () else str(value)
+            said = ",".join(value) if isinstance(value, tuple) else str(value)
+            found[f"DOCWELL_{name.upper()}"] = "none" if value is None or value == () else said
     return found
 
 
