@@ -1,4 +1,4 @@
-"""Moves fresh vectors under the HNSW index, in small batches, and merges new terms, when there is nothing better to do.
+"""Keeps searches fast while documents come in: vectors move under the HNSW index, terms are merged, statistics are refreshed.
 
 A fresh vector is searched like any other, but compared one by one: about a millisecond for a thousand of them. Keeping HNSW up
 to date takes some three milliseconds for each, so it is not done in the transaction that publishes a document.
@@ -18,6 +18,9 @@ CROWDED = 20_000
 
 BATCH = 64
 """Vectors of one transaction: it holds their chunks for a fifth of a second."""
+
+_LEAST_CHANGED = 500
+_SHARE_CHANGED = 0.2
 
 _SPACES = "SELECT space_id, crowded FROM docwell.embedding_space WHERE state <> 'retired' ORDER BY space_id"
 _COUNT = sql.SQL("SELECT count(*) FROM (SELECT 1 FROM {table} WHERE NOT indexed LIMIT %s) AS fresh")
@@ -59,6 +62,23 @@ def index_some(connection: Connection[Any], *, idle: bool) -> int:
     if idle and not moved:
         connection.execute(_MERGE_TERMS)
     return moved
+
+
+# Autovacuum looks once a minute; until then PostgreSQL plans searches for the few rows that there were, twice as slow as need be.
+_OUTDATED = """
+    SELECT s.relname FROM pg_stat_user_tables s JOIN pg_class c ON c.oid = s.relid
+    WHERE s.schemaname = 'docwell' AND s.n_mod_since_analyze > greatest(%(least)s, %(share)s * c.reltuples)
+    ORDER BY s.relname
+"""
+_ANALYZE = sql.SQL("ANALYZE {}")
+
+
+def refresh_statistics(connection: Connection[Any]) -> int:
+    """Let PostgreSQL look at the tables of which a good part changed since it looked last; returns how many these were."""
+    outdated = connection.execute(_OUTDATED, {"least": _LEAST_CHANGED, "share": _SHARE_CHANGED}).fetchall()
+    for (table,) in outdated:
+        connection.execute(_ANALYZE.format(sql.Identifier("docwell", table)))
+    return len(outdated)
 
 
 def _move_batch(connection: Connection[Any], space_id: int) -> int:

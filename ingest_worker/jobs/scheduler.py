@@ -11,7 +11,7 @@ import structlog
 from psycopg_pool import PoolTimeout
 
 from ingest_worker.catalogue import documents as catalogue
-from ingest_worker.indexing import index_some
+from ingest_worker.indexing import index_some, refresh_statistics
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.jobs.wake import Wake
@@ -39,6 +39,7 @@ def _index_until(deadline: float, pool: Pool, stop: threading.Event, *, idle: bo
     with pool.connection() as connection:
         connection.autocommit = True
         try:
+            refresh_statistics(connection)
             while not stop.is_set() and index_some(connection, idle=idle) and time.monotonic() < deadline:
                 pass
         finally:

@@ -11,7 +11,7 @@ import pytest
 from pgvector import HalfVector
 
 from ingest_worker import indexing
-from ingest_worker.indexing import fresh_vectors, index_some
+from ingest_worker.indexing import fresh_vectors, index_some, refresh_statistics
 from ingest_worker.jobs.scheduler import run_scheduler
 from shared.config import Settings
 from shared.database import open_pool
@@ -92,3 +92,12 @@ def test_the_scheduler_indexes_when_nothing_is_due(database: Database, corpus: C
         finally:
             stop.set()
             thread.join()
+
+
+def test_statistics_follow_when_a_good_part_of_a_table_is_new(corpus: Corpus) -> None:
+    corpus.add("a.md", [text_chunk(f"word{number}") for number in range(600)])
+    corpus.connection.execute("SELECT pg_stat_force_next_flush()")
+    assert refresh_statistics(corpus.connection) >= 3
+    row = corpus.connection.execute("SELECT reltuples FROM pg_class WHERE oid = 'docwell.chunk'::regclass").fetchone()
+    assert row == (600,)
+    assert refresh_statistics(corpus.connection) == 0
