@@ -176,7 +176,7 @@ def _swap(
     entered = insert_terms(connection, added)
     rows.insert_places(connection, [(version.version_id, version.audience_id, version.chunks) for version in versions])
     _write_facts(connection, serving, kept)
-    _remove(connection, doomed, leaving, entered, {version.audience_id for version in versions})
+    take_out(connection, doomed, leaving, entered, {version.audience_id for version in versions})
 
 
 def _by_owner(swaps: Sequence[Swap]) -> dict[tuple[int, uuid.UUID], Chunk]:
@@ -261,14 +261,17 @@ def _write_facts(connection: Connection[Any], serving: Sequence[Swap], kept: Seq
 _DROP = "DELETE FROM docwell.version WHERE version_id = ANY (%s)"
 
 
-def _remove(
+def take_out(
     connection: Connection[Any],
     doomed: Sequence[int],
     leaving: set[tuple[int, uuid.UUID]],
     entered: Mapping[int, Weight],
     audiences: set[int],
 ) -> None:
-    """Take out what leaves, then raise the version of every audience that changed."""
+    """Drop these versions, take out the chunks that leave, then raise the version of every audience that changed.
+
+    The caller holds the chunks; `entered` is what came into the search structures, by audience.
+    """
     if doomed:
         connection.execute(_DROP, (list(doomed),))
     changes = {audience_id: entered.get(audience_id, Weight()) for audience_id in audiences}
@@ -323,6 +326,7 @@ _UNSERVE = """
 # Of what was erased not even the name is kept, once its file is gone. Its jobs go with it.
 _FORGET_ERASED = """
     DELETE FROM docwell.document d WHERE document_id = %s AND reason_code = 'erased'
+      AND NOT EXISTS (SELECT 1 FROM docwell.version v WHERE v.document_id = d.document_id)
       AND NOT EXISTS (SELECT 1 FROM docwell.job j WHERE j.document_id = d.document_id AND j.rerun)
 """
 _VERSIONS_OF = "SELECT version_id FROM docwell.version WHERE document_id = %s"
@@ -348,7 +352,7 @@ def withdraw(
     leaving = rows.chunk_owners(connection, doomed)
     rows.hold(connection, leaving)
     connection.execute(_UNSERVE, {"document": document_id, "state": state.value, "code": code, "reason": reason})
-    _remove(connection, doomed, leaving, {}, {held.audience_id})
+    take_out(connection, doomed, leaving, {}, {held.audience_id})
 
 
 def unpublish(connection: Connection[Any], job: ClaimedJob) -> bool:

@@ -7,10 +7,11 @@ leave the old version where it is, whatever else has changed: the parser, or the
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 from psycopg import Connection
 
@@ -90,6 +91,26 @@ def _newer(standing: Standing) -> str:
     if standing.live_job is None:
         return ""
     return f" What is on its way is kept out with `docwell jobs cancel {standing.live_job}`."
+
+
+_POLL_SECONDS = 0.1
+_OUTCOME: LiteralString = """
+    SELECT d.served_version = %(version)s AS is_served, j.state IN ('succeeded', 'dead', 'cancelled') AS is_over
+    FROM docwell.document d LEFT JOIN docwell.job j ON j.job_id = %(job)s
+    WHERE d.document_id = %(document)s
+"""
+
+
+def wait_until_served(connection: Connection[Any], asked: Rollback, *, sleep: Callable[[float], None] = time.sleep) -> bool:
+    """Wait until the version is served (True), or until it will not be (False): the job ended, or the document is gone."""
+    values = {"version": asked.version, "job": asked.job_id, "document": asked.document_id}
+    while True:
+        is_served, is_over = connection.execute(_OUTCOME, values).fetchone() or (False, True)
+        if is_served:
+            return True
+        if is_over is None or is_over:
+            return False
+        sleep(_POLL_SECONDS)
 
 
 def wanted_version(connection: Connection[Any], job: ClaimedJob, document: JobDocument, audience_id: int) -> NewVersion | None:

@@ -22,10 +22,10 @@ from ingest_worker.catalogue.vectors import Space
 from ingest_worker.intake.folder import FolderWatcher
 from ingest_worker.intake.ignore import IgnoreRules
 from ingest_worker.intake.names import name_rules
-from ingest_worker.intake.read import Gone, read_content
+from ingest_worker.intake.read import Gone, Refused, read_content
 from ingest_worker.intake.rescan import SweepOptions, SweepReport, sweep
 from ingest_worker.jobs import table as jobs
-from ingest_worker.publish import NewVersion, Swap, publish, unpublish
+from ingest_worker.publish import NewVersion, Swap, publish, unpublish, withdraw
 from shared.config import Settings, SourceSettings
 from shared.database import Pool, open_pool
 from shared.documents import DocumentState
@@ -150,6 +150,11 @@ def _do(connection: Any, job: jobs.ClaimedJob) -> tuple[str, str]:
     except Gone:
         unpublish(connection, job)
         return document.path, "deleted"
+    except Refused as refusal:
+        withdraw(connection, job.document_id, state=DocumentState.SKIPPED, code=refusal.code, reason=str(refusal))
+        catalogue.record_seen(connection, job.document_id, size=refusal.size, modified_ns=refusal.modified_ns)
+        jobs.succeed(connection, job, "skipped")
+        return document.path, "skipped"
     audience = ensure_audience(
         connection, document.namespace_id, document.source_readers, restricted=document.source_readers is not None
     )

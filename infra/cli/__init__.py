@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "ingest": ("ingest", "ingest"),
     "search": ("search", "search"),
     "documents": ("documents", None),
+    "erase": ("erase", "erase"),
     "sources": ("sources", None),
     "jobs": ("jobs", None),
     "status": ("status", "status"),

@@ -12,9 +12,12 @@ from psycopg import Connection
 
 from infra.cli import output
 from infra.cli.context import owner_connection, settings
+from ingest_worker import rollback
 from ingest_worker.catalogue import exclusion, listing
+from ingest_worker.catalogue.asking import Conflict
 from ingest_worker.catalogue.listing import ChunkRow, DocumentRow
 from ingest_worker.catalogue.naming import resolve
+from ingest_worker.catalogue.twins import duplicate_of
 from shared.documents import DocumentState
 
 app = typer.Typer(no_args_is_help=True)
@@ -73,17 +76,18 @@ def show(
     with owner_connection() as connection:
         found = listing.get_document(connection, _resolve(connection, document))
         rows = listing.stream_chunks(connection, found.document_id, version=version) if chunks else iter(())
+        known = {**listing.facts(found), "duplicate_of": duplicate_of(connection, found.document_id)}
         if as_json:
-            output.print_json_list("chunks", rows, document=found)
+            output.print_json_list("chunks", rows, document=known)
             return
-        _print_document(found)
+        _print_document(known)
         for row in rows:
             _print_chunk(row)
 
 
-def _print_document(found: DocumentRow) -> None:
-    facts = {name: getattr(found, name) for name in DocumentRow.__dataclass_fields__ if name != "document_id"}
-    output.print_facts([("document_id", found.document_id), *facts.items()])
+def _print_document(known: dict[str, Any]) -> None:
+    twin = known["duplicate_of"]
+    output.print_facts({**known, "duplicate_of": twin and f"{twin.source}:{twin.namespace}:{twin.path}"}.items())
 
 
 def _print_chunk(row: ChunkRow) -> None:
@@ -124,6 +128,42 @@ def history(document: NameArgument, as_json: output.JsonOption = False) -> None:
     )
 
 
+@app.command("rollback")
+def roll_back(
+    document: NameArgument,
+    version: Annotated[
+        int | None, typer.Argument(min=1, help="The version to serve; without it the one before that which is served.")
+    ] = None,
+    to: Annotated[int | None, typer.Option("--to", "--version", min=1, help="The same as the argument.")] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is served.")] = True,
+    _yes: output.YesOption = False,
+    as_json: output.JsonOption = False,
+) -> None:
+    """Serve an old version again. It stays until the bytes change, or until another one is asked for."""
+    if version is not None and to is not None and version != to:
+        raise typer.BadParameter("Two different versions were named.")
+    wake = output.make_wake()
+    with owner_connection() as connection:
+        document_id = _resolve(connection, document)
+        asked = rollback.request_rollback(
+            connection, document_id, version if version is not None else to, max_attempts=settings().job_attempts
+        )
+        wake(1)
+        if wait and not as_json:
+            print(f"Version {asked.version} is asked for (job {asked.job_id}) …", file=sys.stderr)
+        served = rollback.wait_until_served(connection, asked) if wait else None
+        found = listing.get_document(connection, document_id)
+    if as_json:
+        result = {"document": found, "job_id": asked.job_id, "version": asked.version, "before": asked.before, "served": served}
+        output.print_json(result)
+    elif served:
+        print(f"{output.plain(found.path)}: version {asked.version} is served, instead of {asked.before or 'none'}.")
+    elif served is None:
+        print(f"{output.plain(found.path)}: version {asked.version} is asked for. `docwell jobs show {asked.job_id}` tells more.")
+    if served is False:
+        raise Conflict(f"Version {asked.version} of {found.path} is not served. {found.reason or ''}".rstrip(), code="not_served")
+
+
 @app.command("delete")
 def delete(documents: NamesArgument, yes: output.YesOption = False, as_json: output.JsonOption = False) -> None:
     """Take documents out of the index. A file that is still in its folder comes back with the next sweep: see `exclude`."""
@@ -150,10 +190,11 @@ def delete(documents: NamesArgument, yes: output.YesOption = False, as_json: out
 
 
 @app.command("exclude")
-def exclude(documents: NamesArgument, _yes: output.YesOption = False, as_json: output.JsonOption = False) -> None:
+def exclude(documents: NamesArgument, yes: output.YesOption = False, as_json: output.JsonOption = False) -> None:
     """Take documents out of the index at once and for good, older versions too. No sweep brings them back, `include` does."""
     with owner_connection() as connection:
         found = _resolve_all(connection, documents)
+        output.confirm(f"Exclude {_called(found)}, and drop the older versions?", yes=yes)
         done = [(one, exclusion.exclude(connection, one.document_id)) for one in found]
         after = [listing.get_document(connection, one.document_id) for one in found]
     if as_json:

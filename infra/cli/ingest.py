@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +35,7 @@ def ingest(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Take files or folders into the source `manual`; no sweep ever deletes those."""
+    from ingest_worker.catalogue import twins
     from ingest_worker.intake.manual import find_files
 
     if re.fullmatch(NAME_PATTERN, namespace) is None:
@@ -46,14 +47,15 @@ def ingest(
     files = list(find_files(paths))
     with owner_connection() as connection:
         if dry_run:
-            _say_intentions(connection, files, current, as_json=as_json)
+            _say_intentions(connection, files, current, namespace=namespace, as_json=as_json)
             return
         jobs = _request(connection, files, current, namespace=namespace, tags=tag or [])
         if not wait:
             _say_queued(jobs, as_json=as_json)
             return
         ended = _follow(connection, jobs, quiet=as_json)
-    _summarise(ended, files=len(files), seconds=time.monotonic() - began, as_json=as_json)
+        originals = twins.originals(connection, [one.job_id for one in ended])
+    _summarise(ended, originals, files=len(files), seconds=time.monotonic() - began, as_json=as_json)
     if any(_result(one) == "failed" for one in ended):
         raise typer.Exit(1)
 
@@ -137,22 +139,36 @@ def _result(one: Ended) -> str:
     return one.result or ("failed" if one.state == "dead" else one.state)
 
 
-def _summarise(ended: Sequence[Ended], *, files: int, seconds: float, as_json: bool) -> None:
+def _summarise(ended: Sequence[Ended], originals: Mapping[uuid.UUID, str], *, files: int, seconds: float, as_json: bool) -> None:
     counts = Counter(_result(one) for one in ended)
     fresh = [one for one in ended if one.embedded is not None]
     summary: dict[str, Any] = {name: counts.pop(name, 0) for name in RESULTS}
     summary |= dict(counts)
     if files > len(ended):
         summary["excluded"] = files - len(ended)
+    if originals:
+        summary["duplicates"] = len(originals)
     summary["chunks"] = sum(one.chunks or 0 for one in fresh)
     summary["embedded"] = sum(one.embedded or 0 for one in fresh)
     summary["reused"] = summary["chunks"] - summary["embedded"]
     summary["seconds"] = round(seconds, 2)
     if as_json:
-        documents = [{"path": one.path, "job_id": str(one.job_id), "result": _result(one), "reason": one.reason} for one in ended]
+        documents = [
+            {
+                "path": one.path,
+                "job_id": str(one.job_id),
+                "result": _result(one),
+                "reason": one.reason,
+                "duplicate_of": originals.get(one.job_id),
+            }
+            for one in ended
+        ]
         print(json.dumps({"summary": summary, "documents": documents}, ensure_ascii=False))
-    else:
-        print(", ".join(f"{value} {name}" for name, value in summary.items()))
+        return
+    for one in ended:
+        if one.job_id in originals:
+            print(f"{one.path} has the same bytes as {originals[one.job_id]}; both are searched.", file=sys.stderr)
+    print(", ".join(f"{value} {name}" for name, value in summary.items()))
 
 
 def _say_queued(jobs: dict[str, uuid.UUID], *, as_json: bool) -> None:
@@ -163,10 +179,12 @@ def _say_queued(jobs: dict[str, uuid.UUID], *, as_json: bool) -> None:
         print(f"{len(jobs)} queued. `docwell jobs list` shows how they come along.")
 
 
-def _say_intentions(connection: Connection[Any], files: Sequence[Path], current: Settings, *, as_json: bool) -> None:
+def _say_intentions(
+    connection: Connection[Any], files: Sequence[Path], current: Settings, *, namespace: str, as_json: bool
+) -> None:
     from ingest_worker.intake.manual import intend
 
-    intentions = (intend(connection, file, max_bytes=current.max_bytes) for file in files)
+    intentions = (intend(connection, file, namespace=namespace, max_bytes=current.max_bytes) for file in files)
     if as_json:
         rows = [{"path": one.path, "action": one.action, "reason": one.reason} for one in intentions]
         print(json.dumps({"documents": rows}, ensure_ascii=False))

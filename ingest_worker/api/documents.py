@@ -19,6 +19,7 @@ from ingest_worker.api.body import Body, pack, read_body, take_body
 from ingest_worker.api.problems import Malformed, invalid
 from ingest_worker.catalogue import listing
 from ingest_worker.catalogue.asking import BadQuestion, Filters, known_states, parse_since
+from ingest_worker.catalogue.twins import duplicate_of
 from ingest_worker.intake.push import Accepted, Facts, Pushed, accept, checked_path, withdraw_pushed
 from shared.config import NAME_PATTERN
 from shared.documents import DocumentState
@@ -101,6 +102,7 @@ def _said(done: Accepted, namespace: str, path: str, body: Body) -> Response:
         "path": path,
         "sha256": body.sha256,
         "size": body.size,
+        "duplicate_of": done.duplicate_of,
     }
     location = {"Location": f"/v1/jobs/{done.job_id}"} if done.job_id is not None else {}
     return answer(found, status=202 if done.changed else 200, headers=location)
@@ -162,9 +164,10 @@ def _storable(text: str | None) -> str | None:
 
 @router.get("/by-id/{document_id}")
 def get_document(request: Request, document_id: uuid.UUID) -> Response:
-    """One document with its facts."""
+    """One document with its facts. `duplicate_of` is an older document of its namespace that has the same bytes."""
     with services(request).pool.connection() as connection:
-        return answer(listing.get_document(connection, document_id))
+        found = listing.get_document(connection, document_id)
+        return answer({**listing.facts(found), "duplicate_of": duplicate_of(connection, document_id)})
 
 
 @router.get("/by-id/{document_id}/versions")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, LiteralString
 
@@ -19,7 +19,8 @@ class DocumentRow:
     """A document with its facts.
 
     `size` (bytes), `sha256`, `media_type` and the page counts are those of the version that was read last; it is served only
-    when `served_version` equals `latest_version`. `readers` are the document's own, else its source's; None: open.
+    when `served_version` equals `latest_version`. `pinned_version` is the one that a person rolled back to. `readers` are the
+    document's own, else its source's; None: open.
     """
 
     document_id: uuid.UUID
@@ -37,6 +38,7 @@ class DocumentRow:
     searchable: bool
     served_version: int | None
     latest_version: int | None
+    pinned_version: int | None
     chunk_count: int
     size: int | None
     sha256: bytes | None
@@ -52,7 +54,7 @@ class DocumentRow:
 _DOCUMENT: LiteralString = """
     SELECT d.document_id, s.name AS source, n.name AS namespace, d.path, d.title, d.url, d.tags, d.metadata,
            coalesce(d.readers, s.readers) AS readers, d.state, d.reason_code, d.reason, d.searchable, d.served_version,
-           d.latest_version, d.chunk_count, d.size, d.sha256, v.media_type, v.page_count, v.pages_with_text,
+           d.latest_version, d.pinned_version, d.chunk_count, d.size, d.sha256, v.media_type, v.page_count, v.pages_with_text,
            d.source_modified, d.last_indexed, d.created_at, d.changed_at
     FROM docwell.document d
     JOIN docwell.source s USING (source_id)
@@ -110,6 +112,11 @@ def get_document(connection: Connection[Any], document_id: uuid.UUID) -> Documen
     if found is None:
         raise unknown_document(str(document_id))
     return found
+
+
+def facts(row: DocumentRow) -> dict[str, Any]:
+    """A document's facts by their names."""
+    return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
 def unknown_document(name: str, hint: str = "") -> Unknown:

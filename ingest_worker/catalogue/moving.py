@@ -9,6 +9,7 @@ from typing import Any, LiteralString
 from psycopg import Connection
 
 from ingest_worker.catalogue.documents import Observed
+from ingest_worker.catalogue.erasures import erased_paths
 
 _HOLD: LiteralString = """
     SELECT document_id, path FROM docwell.document
@@ -40,12 +41,13 @@ _RAISE: LiteralString = """
 def move_documents(connection: Connection[Any], source_id: int, places: Mapping[uuid.UUID, Observed]) -> set[uuid.UUID]:
     """Give documents of a source their new paths, in the caller's transaction; returns those that moved.
 
-    A document that is gone, or whose new place another one holds and keeps, stays. A deleted one gives way. Documents may
-    change places with each other.
+    A document that is gone stays, and one whose new place another one holds and keeps, or was erased. A deleted one gives way.
+    Documents may change places with each other.
     """
     if not places:
         return set()
-    wanted = {document: place.path for document, place in places.items()}
+    erased = erased_paths(connection, source_id, [place.path for place in places.values()])
+    wanted = {document: place.path for document, place in places.items() if place.path not in erased}
     held = dict(connection.execute(_HOLD, {"source": source_id, "documents": list(wanted)}).fetchall())
     paths = {"source": source_id, "paths": list(wanted.values())}
     connection.execute(_MAKE_ROOM, paths)

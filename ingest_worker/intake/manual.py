@@ -12,7 +12,8 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import class_row
 
-from ingest_worker.catalogue.documents import Observed, find_documents, request_ingest
+from ingest_worker.catalogue.documents import Observed, request_ingest
+from ingest_worker.catalogue.erasures import erased_reason, find_erasure
 from ingest_worker.catalogue.sources import MANUAL, Source, ensure_namespace, ensure_source
 from ingest_worker.intake.ignore import IgnoreRules
 from ingest_worker.intake.read import read_file
@@ -93,14 +94,17 @@ class Ended:
 
 
 _ENDED = """
-    SELECT j.job_id, d.path, j.state, j.result, j.chunks, j.embedded, coalesce(j.last_error, d.reason) AS reason
-    FROM docwell.job j JOIN docwell.document d USING (document_id)
-    WHERE j.job_id = ANY (%s) AND j.state IN ('succeeded', 'dead', 'cancelled')
+    SELECT wanted.job_id, coalesce(d.path, '') AS path, coalesce(j.state, 'cancelled') AS state, j.result, j.chunks, j.embedded,
+           CASE WHEN j.job_id IS NULL THEN 'It was erased, or purged from the record.' ELSE coalesce(j.last_error, d.reason) END
+               AS reason
+    FROM unnest(%s::uuid[]) AS wanted (job_id)
+    LEFT JOIN docwell.job j USING (job_id) LEFT JOIN docwell.document d USING (document_id)
+    WHERE j.job_id IS NULL OR j.state IN ('succeeded', 'dead', 'cancelled')
 """
 
 
 def ended_jobs(connection: Connection[Any], jobs: Sequence[uuid.UUID]) -> list[Ended]:
-    """Those of the jobs with which nothing more will happen by itself."""
+    """Those of the jobs with which nothing more will happen by itself; one that is not there any more is among them."""
     with connection.cursor(row_factory=class_row(Ended)) as cursor:
         return cursor.execute(_ENDED, (list(jobs),)).fetchall()
 
@@ -114,11 +118,19 @@ class Intention:
     reason: str
 
 
-def intend(connection: Connection[Any], file: Path, *, max_bytes: int) -> Intention:
+_KNOWN = """
+    SELECT d.sha256, d.state FROM docwell.document d
+    JOIN docwell.source s USING (source_id) JOIN docwell.namespace n ON n.namespace_id = d.namespace_id
+    WHERE s.name = %s AND n.name = %s AND d.path = %s AND d.state <> 'deleted'
+"""
+
+
+def intend(connection: Connection[Any], file: Path, *, namespace: str, max_bytes: int) -> Intention:
     """What `request_files` would come to for one file, without doing it."""
     path = Observed(name=str(file)).path
-    source = connection.execute("SELECT source_id FROM docwell.source WHERE name = %s", (MANUAL,)).fetchone()
-    known = find_documents(connection, source[0], [path]).get(path) if source else None
+    known = connection.execute(_KNOWN, (MANUAL, namespace, path)).fetchone()
+    if known is not None and known[1] == "excluded":
+        return Intention(path=path, action="skipped", reason="it is excluded; `docwell documents include` takes it back")
     try:
         content = read_file(file, max_bytes=max_bytes)
         detect(path, content.data)
@@ -126,8 +138,11 @@ def intend(connection: Connection[Any], file: Path, *, max_bytes: int) -> Intent
         return Intention(path=path, action="skipped", reason=str(skipped))
     except PermanentError as error:
         return Intention(path=path, action="skipped" if error.code == "too_large" else "failed", reason=str(error))
+    erasure_id = find_erasure(connection, source=MANUAL, namespace=namespace, path=path, sha256=content.sha256)
+    if erasure_id is not None:
+        return Intention(path=path, action="skipped", reason=erased_reason(erasure_id))
     if known is None:
         return Intention(path=path, action="new", reason="it is not in the index yet")
-    if known.sha256 == content.sha256:
+    if known[0] == content.sha256:
         return Intention(path=path, action="unchanged", reason="its bytes are those of the latest version")
     return Intention(path=path, action="changed", reason="its bytes differ from those of the latest version")

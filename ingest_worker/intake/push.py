@@ -14,11 +14,12 @@ from psycopg.types.json import Jsonb
 
 from ingest_worker.catalogue.asking import BadQuestion, Conflict
 from ingest_worker.catalogue.chunks import raise_version
-from ingest_worker.catalogue.erasures import refuse_erased
+from ingest_worker.catalogue.erasures import Place, refuse_erased
 from ingest_worker.catalogue.exclusion import request_deletion
 from ingest_worker.catalogue.listing import unknown_document
 from ingest_worker.catalogue.sources import PUSH, Source, ensure_audience, ensure_namespace, ensure_source, get_source
 from ingest_worker.catalogue.terms import Weight
+from ingest_worker.catalogue.twins import duplicate_of
 from ingest_worker.jobs import table as jobs
 from shared.text import normalise_path
 
@@ -57,11 +58,15 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """What a push came to. `changed` is False when bytes and facts are as before; then `job_id` is that of the newest job."""
+    """What a push came to. `changed` is False when bytes and facts are as before; then `job_id` is that of the newest job.
+
+    `duplicate_of`: an older document of the namespace that has the same bytes.
+    """
 
     document_id: uuid.UUID
     job_id: uuid.UUID | None
     changed: bool
+    duplicate_of: Place | None = None
 
 
 def checked_path(path: str) -> str:
@@ -181,7 +186,12 @@ def _accept(connection: Connection[Any], pushed: Pushed, max_attempts: int) -> A
     facts = _merged(pushed.facts, known, same_bytes=same_bytes, source=source)
     if known is not None and same_bytes and _are_as_before(facts, known) and (job_id is not None or known.state in _SETTLED):
         newest = connection.execute(_NEWEST_JOB, (known.document_id,)).fetchone()
-        return Accepted(document_id=known.document_id, job_id=newest[0] if newest else None, changed=False)
+        return Accepted(
+            document_id=known.document_id,
+            job_id=newest[0] if newest else None,
+            changed=False,
+            duplicate_of=duplicate_of(connection, known.document_id),
+        )
     shown = facts.title if facts.title is not None or known is None else known.parsed_title
     readers = None if facts.readers is None else list(facts.readers)
     restricted = source.readers is not None
@@ -217,7 +227,7 @@ def _accept(connection: Connection[Any], pushed: Pushed, max_attempts: int) -> A
     job = jobs.enqueue(connection, [document_id], max_attempts=max_attempts)[document_id]
     if known is not None and known.served:
         raise_version(connection, known.audience_id, Weight())
-    return Accepted(document_id=document_id, job_id=job, changed=True)
+    return Accepted(document_id=document_id, job_id=job, changed=True, duplicate_of=duplicate_of(connection, document_id))
 
 
 def _hold(connection: Connection[Any], source_id: int, namespace_id: int, path: str) -> tuple[_Known | None, uuid.UUID | None]:

@@ -33,27 +33,35 @@ class Refused(PermanentError):
 
 
 def read_content(connection: Connection[Any], document: JobDocument, *, max_bytes: int) -> Content:
-    """The bytes of a folder's file, a file that was named by hand, or a document that was pushed.
+    """The bytes of a document that may be taken in.
 
     Raises:
-        Gone: the file is not there, though its source's folder is.
-        Refused: larger than the source's own limit or else `max_bytes`, no regular file, a link that leaves the source's folder,
-            or something that was erased.
-        TransientError: the folder is away, the file is busy, or it changed while it was read.
+        Refused: what stands here, or what has these bytes, was erased.
+        Gone, Refused, PermanentError, TransientError: as `read_bytes`.
     """
-    if document.source_type == "push":
-        content = _read_pushed(connection, document)
-    elif document.max_bytes is not None:
-        limit = f"`max_bytes` of source {document.source}"
-        content = read_file(_locate(document), max_bytes=document.max_bytes, limit=limit)
-    else:
-        content = read_file(_locate(document), max_bytes=max_bytes)
+    content = read_bytes(connection, document, max_bytes=max_bytes)
     erasure_id = find_erasure(
         connection, source=document.source, namespace=document.namespace, path=document.path, sha256=content.sha256
     )
     if erasure_id is not None:
         raise Refused(erased_reason(erasure_id), code=ERASED, size=content.size, modified_ns=content.modified_ns)
     return content
+
+
+def read_bytes(connection: Connection[Any], document: JobDocument, *, max_bytes: int) -> Content:
+    """The bytes of a folder's file, a file that was named by hand, or a document that was pushed.
+
+    Raises:
+        Gone: the file is not there, though its source's folder is.
+        Refused: larger than the source's own limit or else `max_bytes`, no regular file, or a link that leaves the source.
+        PermanentError: it may not be read, or nothing that was pushed is kept.
+        TransientError: the folder is away, the file is busy, or it changed while it was read.
+    """
+    if document.source_type == "push":
+        return _read_pushed(connection, document)
+    if document.max_bytes is not None:
+        return read_file(_locate(document), max_bytes=document.max_bytes, limit=f"`max_bytes` of source {document.source}")
+    return read_file(_locate(document), max_bytes=max_bytes)
 
 
 def _locate(document: JobDocument) -> Path:

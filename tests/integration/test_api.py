@@ -107,6 +107,21 @@ def test_the_same_bytes_and_facts_again_are_answered_with_200(api: Api, corpus: 
     assert _document(api, first.json()["document_id"])["tags"] == ["a", "b"]
 
 
+def test_bytes_that_another_document_of_the_namespace_has_are_taken_and_told(api: Api, corpus: Corpus) -> None:
+    first = api.client.put("/v1/documents/ns/a.md", content=b"same").json()
+    assert first["duplicate_of"] is None
+    second = api.client.put("/v1/documents/ns/b.md", content=b"same")
+    assert (second.status_code, second.json()["duplicate_of"]["path"]) == (202, "a.md")
+    assert second.json()["duplicate_of"]["document_id"] == first["document_id"]
+    assert api.client.put("/v1/documents/other/a.md", content=b"same").json()["duplicate_of"] is None
+    for _ in range(3):
+        _work(corpus)
+    assert api.client.put("/v1/documents/ns/a.md", content=b"same").json()["duplicate_of"] is None, "it was there first"
+    assert api.client.put("/v1/documents/ns/b.md", content=b"same").json()["duplicate_of"]["path"] == "a.md"
+    assert _document(api, second.json()["document_id"])["duplicate_of"]["path"] == "a.md"
+    assert api.client.put("/v1/documents/ns/b.md", content=b"other").json()["duplicate_of"] is None
+
+
 @pytest.mark.parametrize(
     ("change", "shown"),
     [

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,54 @@ def test_history_shows_the_kept_versions(run: Run, corpus: Corpus) -> None:
     assert found["next_cursor"] is None
 
 
+def test_rolling_back_asks_for_a_job_and_says_which_version(run: Run, corpus: Corpus) -> None:
+    corpus.add("a.md", [text_chunk("one")])
+    corpus.add("a.md", [text_chunk("two")])
+    asked = _json(run("documents", "rollback", "a.md", "1", "--no-wait", "--json"))
+    assert (asked["version"], asked["before"], asked["served"]) == (1, 2, None)
+    document = asked["document"]
+    assert (document["state"], document["served_version"], document["latest_version"]) == ("queued", 2, 2)
+    assert document["pinned_version"] == 1
+    job = _json(run("jobs", "show", asked["job_id"], "--json"))
+    assert (job["kind"], job["version"], job["state"]) == ("rollback", 1, "queued")
+    for arguments in (["9"], ["--to", "9"], ["--version", "9"]):
+        refused = run("documents", "rollback", "a.md", *arguments, "--no-wait")
+        assert isinstance(refused.exception, Conflict)
+        assert "Kept with text: 2, 1" in str(refused.exception)
+    assert run("documents", "rollback", "a.md", "1", "--to", "2").exit_code == 2
+
+
+def test_a_rollback_that_does_not_come_about_is_a_failure(run: Run, database: Database, corpus: Corpus) -> None:
+    corpus.add("a.md", [text_chunk("one")])
+    corpus.add("a.md", [text_chunk("two")])
+    stopped = threading.Event()
+
+    def give_up() -> None:
+        with open_corpus(database.url) as mine:
+            while not stopped.is_set():
+                live = mine.connection.execute("SELECT job_id FROM docwell.job WHERE state = 'queued'").fetchall()
+                table.cancel(mine.connection, [job for (job,) in live])
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(give_up)
+        failed = run("documents", "rollback", "a.md", "1")
+        stopped.set()
+        ended.result(20)
+    assert isinstance(failed.exception, Conflict)
+    assert failed.exception.code == "not_served"
+
+
+def test_show_names_the_document_that_a_duplicate_has_the_bytes_of(run: Run, corpus: Corpus) -> None:
+    first = corpus.add("a.md", [text_chunk("same")])
+    corpus.add("b.md", [text_chunk("same")])
+    corpus.add("c.md", [text_chunk("same")], source="other", namespace="elsewhere")
+    shown = _json(run("documents", "show", "b.md", "--json"))["document"]["duplicate_of"]
+    assert shown == {"document_id": str(first), "source": "inbox", "namespace": "default", "path": "a.md"}
+    assert "inbox:default:a.md" in run("documents", "show", "b.md").stdout
+    for path in ("a.md", "c.md"):
+        assert _json(run("documents", "show", path, "--json"))["document"]["duplicate_of"] is None
+
+
 def test_an_unknown_document_is_a_failure_with_a_sentence(run: Run, corpus: Corpus) -> None:
     for command in ("show", "history", "include", "exclude"):
         failed = run("documents", command, "nothing.md")
@@ -148,9 +198,32 @@ def test_nothing_is_done_when_one_of_the_names_is_unknown(run: Run, corpus: Corp
     assert _json(run("documents", "list", "--json"))["documents"][0]["state"] == "indexed"
 
 
+def test_excluding_asks_since_older_versions_go(run: Run, corpus: Corpus) -> None:
+    corpus.add("a.md", [text_chunk("x")])
+    refused = run("documents", "exclude", "a.md")
+    assert refused.exit_code == 2
+    assert "--yes" in refused.output
+    assert _json(run("documents", "list", "--json"))["documents"][0]["state"] == "indexed"
+
+
+def test_jobs_of_documents_that_are_deleted_or_excluded_are_not_tried_again(run: Run, corpus: Corpus) -> None:
+    for path, state in (("a.md", "excluded"), ("b.md", "deleted")):
+        document = corpus.ask(path)
+        job = corpus.claim()
+        table.fail(corpus.connection, job, code="x", error="x", permanent=True, delay_seconds=0)
+        corpus.connection.execute("UPDATE docwell.document SET state = %s WHERE document_id = %s", (state, document))
+        refused = run("jobs", "retry", job.job_id)
+        assert isinstance(refused.exception, Conflict)
+        assert state in str(refused.exception)
+        assert table.retry(corpus.connection, [job.job_id]) == 0, "not even when it is excluded at the last moment"
+        assert corpus.connection.execute("SELECT state FROM docwell.job WHERE job_id = %s", (job.job_id,)).fetchone() == (
+            "cancelled",
+        )
+
+
 def test_exclude_and_include_take_a_document_out_and_back(run: Run, corpus: Corpus) -> None:
     document = corpus.add("a.md", [text_chunk("x")])
-    out = _json(run("documents", "exclude", "a.md", "--json"))
+    out = _json(run("documents", "exclude", "a.md", "--yes", "--json"))
     assert (out["documents"][0]["state"], out["documents"][0]["searchable"]) == ("excluded", False)
     back = _json(run("documents", "include", "a.md", "--json"))
     assert back["jobs"][0]["document_id"] == str(document)
