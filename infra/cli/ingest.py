@@ -20,6 +20,7 @@ from shared.config import NAME_PATTERN, Settings
 if TYPE_CHECKING:
     from psycopg import Connection
 
+    from ingest_worker.catalogue.left_out import Why
     from ingest_worker.intake.manual import Ended
 
 RESULTS = ("indexed", "unchanged", "partial", "needs_ocr", "skipped", "failed")
@@ -37,6 +38,7 @@ def ingest(
     """Take files or folders into the source `manual`; no sweep ever deletes those."""
     from ingest_worker.catalogue import twins
     from ingest_worker.intake.manual import find_files
+    from ingest_worker.intake.names import name_rules
 
     if re.fullmatch(NAME_PATTERN, namespace) is None:
         raise typer.BadParameter(f"{namespace!r} is no namespace: small letters, digits, '.', '_' and '-', at most 63.")
@@ -44,11 +46,14 @@ def ingest(
         raise typer.BadParameter("A tag is not empty and holds no comma; repeat --tag for several.")
     current = settings()
     began = time.monotonic()
-    files = list(find_files(paths))
+    left_out: dict[str, Why] = {}
+    files = list(find_files(paths, names=name_rules(current), left_out=left_out))
     with owner_connection() as connection:
         if dry_run:
-            _say_intentions(connection, files, current, namespace=namespace, as_json=as_json)
+            _say_intentions(connection, files, left_out, current, namespace=namespace, as_json=as_json)
             return
+        if left_out:
+            print(f"{len(left_out)} entries below the folders are not taken; --dry-run says which and why.", file=sys.stderr)
         jobs = _request(connection, files, current, namespace=namespace, tags=tag or [])
         if not wait:
             _say_queued(jobs, as_json=as_json)
@@ -180,11 +185,20 @@ def _say_queued(jobs: dict[str, uuid.UUID], *, as_json: bool) -> None:
 
 
 def _say_intentions(
-    connection: Connection[Any], files: Sequence[Path], current: Settings, *, namespace: str, as_json: bool
+    connection: Connection[Any],
+    files: Sequence[Path],
+    left_out: Mapping[str, Why],
+    current: Settings,
+    *,
+    namespace: str,
+    as_json: bool,
 ) -> None:
-    from ingest_worker.intake.manual import intend
+    from ingest_worker.intake.manual import Intention, intend
 
-    intentions = (intend(connection, file, namespace=namespace, max_bytes=current.max_bytes) for file in files)
+    intentions = [
+        *(intend(connection, file, namespace=namespace, max_bytes=current.max_bytes) for file in files),
+        *(Intention(path=path, action="left_out", reason=why.rule) for path, why in left_out.items()),
+    ]
     if as_json:
         rows = [{"path": one.path, "action": one.action, "reason": one.reason} for one in intentions]
         print(json.dumps({"documents": rows}, ensure_ascii=False))

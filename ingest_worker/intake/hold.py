@@ -39,7 +39,9 @@ def judge(
     left = total - len(go)
     reason = None
     if must_hold(len(rest), left):
-        reason = f"{len(rest)} of {left} documents of source {source} would be deleted, since their files are gone."
+        reason = (
+            f"{len(rest)} of {left} documents of source {source} would be deleted, since their files are gone or ignored now."
+        )
     elif rest and moved_device:
         reason = f"{root} is on another device than before, and {len(rest)} documents of source {source} are not on it."
     if reason is None:

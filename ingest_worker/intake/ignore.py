@@ -9,6 +9,7 @@ import structlog
 from pathspec import GitIgnoreSpec
 
 from ingest_worker.intake.names import NameRules, Rule, make_name_rules
+from shared.paths import readable
 
 IGNORE_FILE = ".docwellignore"
 
@@ -36,7 +37,7 @@ class IgnoreRules:
 
     def ignored_by(self, name: str, *, is_directory: bool) -> Rule | None:
         """The rule that ignores this entry, or None. `name` is relative to the root, with `/`; its folders are taken as fine."""
-        base = name.rpartition("/")[2]
+        base = name[name.rfind("/") + 1 :]
         if base == IGNORE_FILE:
             return _THE_FILE_ITSELF
         if self._spec is not None:
@@ -77,7 +78,11 @@ def _valid_lines(lines: Sequence[str], root: Path) -> list[str]:
             GitIgnoreSpec.from_lines([line])
         except ValueError as error:
             log.warning(
-                "ignore_pattern_invalid", root=str(root), pattern=line, error=str(error), cure="This line does not apply."
+                "ignore_pattern_invalid",
+                root=readable(str(root)),
+                pattern=readable(line),
+                error=readable(str(error)),
+                cure="This line does not apply.",
             )
             continue
         valid.append(line)

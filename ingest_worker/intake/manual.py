@@ -14,43 +14,52 @@ from psycopg.rows import class_row
 
 from ingest_worker.catalogue.documents import Observed, request_ingest
 from ingest_worker.catalogue.erasures import erased_reason, find_erasure
+from ingest_worker.catalogue.left_out import Why
 from ingest_worker.catalogue.sources import MANUAL, Source, ensure_namespace, ensure_source
 from ingest_worker.intake.ignore import IgnoreRules
+from ingest_worker.intake.names import NameRules
 from ingest_worker.intake.read import read_file
+from ingest_worker.intake.tally import Tally
+from ingest_worker.intake.walk import walk
 from ingest_worker.parse.errors import Skipped
 from ingest_worker.parse.registry import detect
 from shared.errors import PermanentError
+from shared.paths import document_path
 
 BATCH = 500
 
 
-def find_files(paths: Sequence[Path]) -> Iterator[Path]:
-    """The files that are named, and those below the folders that are named, absolute and in order of their names.
+def find_files(
+    paths: Sequence[Path], *, names: NameRules | None = None, left_out: dict[str, Why] | None = None
+) -> Iterator[Path]:
+    """The files that are named, and those below the folders that are named, absolute; of a folder in byte order.
 
-    Temporary and ignored names below a folder are left out; a file that is named itself is always taken. Links to folders
-    are not followed.
+    Below a folder the same is left out as in a source's folder, with its own `.docwellignore`; it is put into `left_out` by
+    path, up to the bound of a `Tally`. A file that is named itself is always taken.
 
     Raises:
-        PermanentError: a path does not exist.
+        PermanentError: a path does not exist, or a folder or its rules cannot be read.
     """
     for path in paths:
         absolute = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links and change the identity
         if absolute.is_dir():
-            yield from _walk(absolute)
+            yield from _walk(absolute, names, {} if left_out is None else left_out)
         elif absolute.exists():
             yield absolute
         else:
             raise PermanentError(f"{path} does not exist.", code="not_found")
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    rules = IgnoreRules(folder)
-    for directory, folders, files in os.walk(folder):
-        relative = Path(directory).relative_to(folder)
-        folders[:] = sorted(name for name in folders if rules.ignored_by((relative / name).as_posix(), is_directory=True) is None)
-        for name in sorted(files):
-            if rules.ignored_by((relative / name).as_posix(), is_directory=False) is None:
-                yield Path(directory) / name
+def _walk(folder: Path, names: NameRules | None, left_out: dict[str, Why]) -> Iterator[Path]:
+    rules, tally = IgnoreRules(folder, names=names), Tally()
+    if rules.problem is not None:
+        raise PermanentError(rules.problem, code="unreadable_rules")
+    try:
+        for found in walk(os.path.realpath(folder), rules, tally):
+            yield folder / found.name
+    except OSError as error:
+        raise PermanentError(f"The folder {folder} cannot be read: {error.strerror}.", code="unreadable_folder") from error
+    left_out.update({f"{document_path(str(folder))}/{path}": why for path, why in tally.entries.items()})
 
 
 def manual_source(connection: Connection[Any]) -> Source:
@@ -111,7 +120,7 @@ def ended_jobs(connection: Connection[Any], jobs: Sequence[uuid.UUID]) -> list[E
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intention:
-    """What taking a file in would do: `new`, `changed`, `unchanged`, `skipped` or `failed`, and why."""
+    """What taking a file in would do: `new`, `changed`, `unchanged`, `skipped`, `failed` or `left_out`, and why."""
 
     path: str
     action: str

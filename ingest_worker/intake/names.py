@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from shared.config import Settings
 from shared.ignored import IGNORED_FOLDERS, SECRET_FOLDERS, SECRET_NAMES, TEMPORARY_NAMES
+from shared.paths import readable
 
 # rsync writes `.name.Ab12Cd` and renames it. A suffix of six letters without a digit or capital is more likely a name.
 _RSYNC_RULE = ".*.XXXXXX"
@@ -32,7 +33,7 @@ class Rule(str):
     @property
     def explained(self) -> str:
         """The pattern and where it stands, on one line."""
-        return f"{self} ({self.origin})"
+        return readable(f"{self} ({self.origin})")
 
 
 _RSYNC_TEMPORARY = Rule(_RSYNC_RULE, "built in: what rsync is writing")
@@ -58,7 +59,7 @@ class NameRules:
     def rule_for(self, name: str, *, is_directory: bool) -> Rule | None:
         """The rule that ignores an entry of this name (no path), or None."""
         lower = name.lower()
-        if lower[:1] not in self.marks and lower not in self.whole and not lower.endswith(self.endings) and not self.fits_all:
+        if not (lower[0] in self.marks or lower in self.whole or lower.endswith(self.endings) or self.fits_all):
             return None
         if is_directory:
             return _matched(self.folder_pattern, self.folders, name)

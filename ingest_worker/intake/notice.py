@@ -70,6 +70,8 @@ class Noticer:
         self._view = Viewer(self._real_root)
         files: dict[str, tuple[bool, str]] = {}
         for hint in hints:
+            if IGNORE_FILE in (hint.name, hint.old):
+                self.rules_changed = True
             match hint.kind:
                 case HintKind.WRITTEN | HintKind.SEEN:
                     written, old = files.get(hint.name, (False, ""))
@@ -94,9 +96,6 @@ class Noticer:
 
     def look_at(self, name: str, now: float, *, written: bool, old: str = "") -> None:
         """Look at one file and tell the settler. `old` is the name it was renamed from."""
-        if name == IGNORE_FILE:
-            self.rules_changed = True
-            return
         if self.rules.problem is None and self.rules.rule_for(name) is None:
             self._tell(name, self._view.look(name), now, written=written, old=old)
 

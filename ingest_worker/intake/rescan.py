@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ingest_worker.catalogue import held, whereabouts
 from ingest_worker.catalogue.left_out import Cause, replace_left_out
-from ingest_worker.catalogue.source_state import record_sweep, record_walk
+from ingest_worker.catalogue.source_state import record_sweep, record_walk, still_takes
 from ingest_worker.catalogue.sources import Source
 from ingest_worker.catalogue.whereabouts import Idle, Known, Placed
 from ingest_worker.intake import tally as left_out
@@ -113,6 +113,8 @@ def sweep(
 
 def _record(pool: Pool, source: Source, report: SweepReport) -> None:
     with reachable(), pool.connection(timeout=WAIT_SECONDS) as connection, connection.transaction():
+        if not still_takes(connection, source.source_id):
+            return  # it was paused or taken out meanwhile, and not all was done that was found
         if report.walked:
             held.replace_held(connection, source.source_id, report.held)
             replace_left_out(connection, source.source_id, report.tally.entries)
@@ -168,12 +170,12 @@ class _Sweep:
             self._compare_all()
             self._report = replace(self._report, seconds=self._options.monotonic() - began)
             self._note_unreadable()
-            self._delete()
+            walked = self._delete()
         except WalkStopped:
             return replace(self._report, stopped=True)
         except OSError as error:
             return replace(self._report, error=self._root_problem(error.strerror or type(error).__name__))
-        return replace(self._report, walked=True, error=" ".join(self._problems) or None)
+        return replace(self._report, walked=walked, error=" ".join(self._problems) or None)
 
     def _compare_all(self) -> None:
         with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
@@ -188,23 +190,26 @@ class _Sweep:
 
     def _differences(self, files: Iterator[Found], known: Iterator[Known]) -> Iterator[tuple[Found | None, Known | None]]:
         """Both in the byte order of their paths, side by side, without those that are as they were."""
-        found, document = next(files, None), next(known, None)
         seen = documents = 0
-        while found is not None or document is not None:
-            if document is None or (found is not None and found[0] < document[0]):
-                seen += 1
-                yield found, None
-                found = next(files, None)
-                continue
-            path, size, modified_ns, state = document
-            documents += state != _EXCLUDED
-            if found is None or path < found[0]:
+        document = next(known, None)
+        for found in files:
+            seen += 1
+            path, _, size, modified_ns, _ = found
+            while document is not None and document[0] < path:
+                documents += document[3] != _EXCLUDED
                 yield None, document
-            else:
-                seen += 1
-                if found[3] != modified_ns or found[2] != size or state in _UNFINISHED:
-                    yield found, document
-                found = next(files, None)
+                document = next(known, None)
+            if document is None or document[0] != path:
+                yield found, None
+                continue
+            _, known_size, known_ns, state = document
+            documents += state != _EXCLUDED
+            if modified_ns != known_ns or size != known_size or state in _UNFINISHED:
+                yield found, document
+            document = next(known, None)
+        while document is not None:
+            documents += document[3] != _EXCLUDED
+            yield None, document
             document = next(known, None)
         self._documents = documents
         self._report = replace(self._report, seen=seen)
@@ -315,15 +320,16 @@ class _Sweep:
     def _count(self, **counts: int) -> None:
         self._report = replace(self._report, **{name: getattr(self._report, name) + more for name, more in counts.items()})
 
-    def _delete(self) -> None:
+    def _delete(self) -> bool:
+        """Delete or hold what is gone; False when the root was not the same to the end."""
         if not self._gone:
-            return
+            return True
         if self._stop.wait(self._options.grace_seconds):
             raise WalkStopped
         now = look_at_root(self._source.root_path)
         if now.identity != self._root.identity:
             self._problems.append(self._root_problem(now.problem or "it was replaced or remounted during the sweep"))
-            return
+            return False
         leaving = [one for batch in _batches(self._gone) for one in self._still_gone(batch)]
         approved: set[uuid.UUID] = set()
         if self._source.approved_at is not None:
@@ -343,6 +349,7 @@ class _Sweep:
             self._problems.append(verdict.reason)
         for batch in _batches(verdict.go):
             self._carry_out(batch, gone=len(batch))
+        return True
 
     def _still_gone(self, paths: Sequence[str]) -> Iterator[Remove]:
         with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:

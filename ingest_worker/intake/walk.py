@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -33,6 +33,9 @@ class WalkStopped(Exception):
 # folders whose names differ only in their Unicode form are one folder of documents; a backslash in a name reads as a border of
 # folders.
 _Piece = tuple[str, str, "os.DirEntry[str]"]
+_Items = dict[str, list[_Piece]]
+
+_made = tuple.__new__  # half the time of the class's own constructor, for each file
 
 
 def walk(
@@ -49,43 +52,48 @@ def walk(
     """
     walker = _Walker(real_root, rules, tally, stopped)
     prefix = "" if not below else document_path(below) + "/"
-    return walker.files(walker.entries(below, prefix, must=not below), prefix)
+    items: _Items = {}
+    walker.read(below, prefix, items, must=not below)
+    return walker.files(items, prefix)
 
 
 class _Walker:
     def __init__(self, real_root: str, rules: IgnoreRules, tally: Tally, stopped: Callable[[], bool]) -> None:
         self._root = real_root
-        self._rules = rules
+        self._ignored_by = rules.ignored_by
         self._tally = tally
         self._stopped = stopped
 
-    def entries(self, name: str, prefix: str, *, must: bool = False) -> list[_Piece]:
-        """The pieces in a folder, given by its name on disk."""
+    def read(self, name: str, prefix: str, items: _Items, *, must: bool = False) -> None:
+        """Put what is in a folder, given by its name on disk, to the items."""
         if self._stopped():
             raise WalkStopped
         lead = f"{name}/" if name else ""
+        place = self._place
         try:
             with os.scandir(f"{self._root}/{name}" if name else self._root) as found:
-                return [(document_path(entry.name), lead + entry.name, entry) for entry in found]
+                for entry in found:
+                    base = entry.name
+                    place(items, document_path(base), lead + base, entry)
         except (FileNotFoundError, NotADirectoryError):
             if must:
                 raise
-            return []  # it went while we walked
+            # it went while we walked
         except OSError as error:
             if must:
                 raise
             self._tally.note_unreadable(prefix, error.strerror or type(error).__name__)
-            return []
 
-    def files(self, pieces: Sequence[_Piece], prefix: str) -> Generator[Found]:
-        """The files of these pieces and, in their place, those of the folders among them."""
-        levels = [(prefix, self._in_order(pieces))]
+    def files(self, items: _Items, prefix: str) -> Generator[Found]:
+        """The files of these items and, in their place, those of the folders among them."""
+        levels = [(prefix, iter(sorted(items.items(), key=itemgetter(0))))]
         while levels:
-            prefix, items = levels[-1]
-            for key, same in items:
+            prefix, ordered = levels[-1]
+            for key, same in ordered:
                 path = prefix + key
                 if key[-1] == "/":
-                    levels.append((path, self._in_order(self._opened(same, path))))
+                    below = self._opened(same, path)
+                    levels.append((path, iter(sorted(below.items(), key=itemgetter(0)))))
                     break
                 found = self._file(same[0], path) if len(same) == 1 else self._one_of(same, path)
                 if found is not None:
@@ -93,38 +101,37 @@ class _Walker:
             else:
                 levels.pop()
 
-    def _in_order(self, pieces: Sequence[_Piece]) -> Iterator[tuple[str, list[_Piece]]]:
-        """The pieces under their names, files as `a` and folders as `a/`, in byte order; those that read alike together."""
-        items: dict[str, list[_Piece]] = {}
-        ignored_by = self._rules.ignored_by
-        for piece in pieces:
-            key, name, entry = piece
-            if "/" in key:
-                head, _, rest = key.partition("/")
-                items.setdefault(head + "/", []).append((rest, name, entry))
-                continue
-            is_folder = _is_folder(entry)
-            rule = ignored_by(name, is_directory=is_folder)
-            if rule is not None:
-                if name != IGNORE_FILE:
-                    self._tally.note(document_path(name) + ("/" if is_folder else ""), left_out.ignored(rule))
-                continue
-            if is_folder:
-                key, piece = key + "/", ("", name, entry)
-            if key in items:
-                items[key].append(piece)
+    def _opened(self, pieces: Sequence[_Piece], prefix: str) -> _Items:
+        """What is in a folder, which several folders on disk may make up."""
+        items: _Items = {}
+        for rest, name, entry in pieces:
+            if rest:
+                self._place(items, rest, name, entry)
             else:
-                items[key] = [piece]
-        return iter(sorted(items.items(), key=itemgetter(0)))
+                self.read(name, prefix, items)
+        return items
 
-    def _opened(self, pieces: Sequence[_Piece], prefix: str) -> list[_Piece]:
-        opened: list[_Piece] = []
-        for piece in pieces:
-            if piece[0]:
-                opened.append(piece)
-            else:
-                opened.extend(self.entries(piece[1], prefix))
-        return opened
+    def _place(self, items: _Items, key: str, name: str, entry: os.DirEntry[str]) -> None:
+        """Put an entry to those of its level: files under `a`, folders under `a/`; what reads alike together."""
+        if "/" in key:
+            head, _, rest = key.partition("/")
+            items.setdefault(head + "/", []).append((rest, name, entry))
+            return
+        try:
+            is_folder = entry.is_dir(follow_symlinks=False)
+        except OSError:
+            is_folder = False
+        rule = self._ignored_by(name, is_directory=is_folder)
+        if rule is not None:
+            if name != IGNORE_FILE:
+                self._tally.note(document_path(name) + ("/" if is_folder else ""), left_out.ignored(rule))
+            return
+        if is_folder:
+            key += "/"
+        if key in items:
+            items[key].append(("", name, entry))
+        else:
+            items[key] = [("", name, entry)]
 
     def _file(self, piece: _Piece, path: str) -> Found | None:
         _, name, entry = piece
@@ -141,7 +148,7 @@ class _Walker:
             self._tally.note(path, left_out.SPECIAL)
             return None
         modified, changed = facts.st_mtime_ns, facts.st_ctime_ns
-        return Found(path, name, facts.st_size, modified, changed if changed > modified else modified)
+        return _made(Found, (path, name, facts.st_size, modified, changed if changed > modified else modified))
 
     def _followed(self, path: str, entry: os.DirEntry[str]) -> os.stat_result | None:
         """What a link inside the root leads to, None when it is not followed."""
@@ -170,10 +177,3 @@ class _Walker:
             else:
                 self._tally.note(readable(found.name), left_out.SAME_NAME)
         return chosen
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir(follow_symlinks=False)
-    except OSError:
-        return False

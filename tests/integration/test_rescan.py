@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ingest_worker.catalogue.left_out import Cause
+from ingest_worker.catalogue.source_state import request_sweep
 from ingest_worker.intake.ignore import IgnoreRules
 from ingest_worker.intake.rescan import SweepOptions, sweep
 from ingest_worker.intake.tally import SAME_NAME, Tally
@@ -167,37 +168,64 @@ def test_a_missing_root_deletes_nothing_and_says_so(folder: Folder) -> None:
     assert folder.source.sweep_error is None
 
 
-def test_more_than_half_and_at_least_twenty_deletions_are_held_until_approved(folder: Folder) -> None:
-    for number in range(39):
-        folder.write(f"{number:02}.md", f"text {number}")
+def test_a_file_that_may_not_be_read_is_asked_for_again_only_when_somebody_touched_it(folder: Folder) -> None:
+    path = folder.write("a.md")
     folder.sweep()
-    folder.work()
-    complete = folder.source.newest_sweep
-    for number in range(20):
-        (folder.root / f"{number:02}.md").unlink()
-    report = folder.sweep()
-    assert (len(report.held), report.gone) == (20, 0)
-    assert folder.live_jobs() == {}
-    error = folder.source.sweep_error
-    assert error is not None
-    assert error.startswith("20 of 39 documents of source docs would be deleted")
-    assert folder.source.newest_sweep == complete
-    folder.approve()
-    assert folder.sweep().gone == 20
-    folder.work()
-    assert len(folder.documents()) == 19
+    with folder.pool.connection() as connection:
+        connection.execute("UPDATE docwell.job SET state = 'dead'")
+        connection.execute("UPDATE docwell.document SET state = 'failed', reason_code = 'permission_denied', changed_at = now()")
+    assert folder.sweep().again == 0
+    path.chmod(0o600)
+    assert folder.sweep().again == 1
 
 
-@pytest.mark.parametrize(("total", "gone"), [(40, 20), (30, 19)])
-def test_half_of_a_source_or_fewer_than_twenty_are_deleted_at_once(folder: Folder, total: int, gone: int) -> None:
-    for number in range(total):
-        folder.write(f"{number:02}.md", f"text {number}")
+def test_a_failure_that_was_not_the_files_fault_is_tried_again_after_a_while(folder: Folder) -> None:
+    folder.write("a.md")
     folder.sweep()
     folder.work()
-    for number in range(gone):
-        (folder.root / f"{number:02}.md").unlink()
-    report = folder.sweep()
-    assert (report.held, report.gone) == ((), gone)
+    with folder.pool.connection() as connection:
+        connection.execute("UPDATE docwell.document SET state = 'failed', modified_ns = NULL, changed_at = now()")
+    assert folder.sweep(again_seconds=100.0).again == 0
+    with folder.pool.connection() as connection:
+        connection.execute("UPDATE docwell.document SET changed_at = now() - interval '2 minutes'")
+    assert folder.sweep(again_seconds=100.0).again == 1
+
+
+def test_files_of_one_name_in_two_folders_are_two_documents(folder: Folder) -> None:
+    folder.write("a/readme.md", "one")
+    folder.write("b/readme.md", "two")
+    folder.sweep()
+    assert folder.documents().keys() == {"a/readme.md", "b/readme.md"}
+    folder.work()
+    (folder.root / "a/readme.md").unlink()
+    folder.sweep()
+    folder.work()
+    assert folder.documents().keys() == {"b/readme.md"}
+
+
+def test_a_sweep_answers_the_request_that_it_found_and_no_later_one(folder: Folder) -> None:
+    with folder.pool.connection() as connection:
+        request_sweep(connection, "docs")
+    before = folder.source
+    with folder.pool.connection() as connection:
+        later = request_sweep(connection, "docs")
+    options = SweepOptions(rest_seconds=0.0, grace_seconds=0.0)
+    sweep(folder.pool, before, IgnoreRules(folder.root), folder.woken.append, threading.Event(), options)
+    assert folder.source.sweep_requested == later
+    folder.sweep()
+    assert folder.source.sweep_requested is None
+
+
+def test_a_source_that_is_taken_out_or_paused_during_a_sweep_gets_nothing_of_it(folder: Folder) -> None:
+    folder.write("a.md")
+    options = SweepOptions(rest_seconds=0.0, grace_seconds=0.0)
+    for statement in ("UPDATE docwell.source SET paused = true", "UPDATE docwell.source SET paused = false, removed_at = now()"):
+        before = folder.source
+        with folder.pool.connection() as connection:
+            connection.execute(statement.encode())
+        sweep(folder.pool, before, IgnoreRules(folder.root), folder.woken.append, threading.Event(), options)
+        assert folder.documents() == {}
+        assert folder.source.newest_sweep is None
 
 
 def test_a_folder_moved_whole_is_no_deletion_however_large(folder: Folder) -> None:
