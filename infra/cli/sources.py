@@ -111,7 +111,7 @@ def _print_source(found: SourceRow) -> None:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(counts.items()))
 
 
 def _show_left_out(connection: Connection[Any], source_id: int, found: SourceRow, *, as_json: bool) -> None:

@@ -52,7 +52,7 @@ def move_documents(connection: Connection[Any], source_id: int, places: Mapping[
     paths = {"source": source_id, "paths": list(wanted.values())}
     connection.execute(_MAKE_ROOM, paths)
     there = dict(connection.execute(_THERE, paths).fetchall())
-    moving = _movable({document: wanted[document] for document in held}, there)
+    moving = _movable({document: path for document, path in wanted.items() if document in held}, there)
     if not moving:
         return set()
     # A place that another of them leaves is free only when that one is out of the way.

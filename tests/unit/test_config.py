@@ -136,3 +136,17 @@ def test_settings_cannot_be_changed_once_they_are_loaded(tmp_path: Path) -> None
     settings, _ = _load(tmp_path)
     with pytest.raises(ValueError, match="frozen"):
         settings.api_port = 1  # type: ignore[misc]
+
+
+def test_names_that_are_ignored_come_from_the_environment_or_the_file_and_are_the_whole_list(tmp_path: Path) -> None:
+    assert "*.part" in _load(tmp_path)[0].ignore_names
+    assert ".git" in _load(tmp_path)[0].ignore_folders
+    assert _load(tmp_path, DOCWELL_IGNORE_NAMES="*.bak, ~$*")[0].ignore_names == ("*.bak", "~$*")
+    settings, _ = _load(tmp_path, 'ignore_names = []\nignore_folders = ["build"]\n')
+    assert (settings.ignore_names, settings.ignore_folders) == ((), ("build",))
+
+
+@pytest.mark.parametrize("pattern", ["drafts/*.md", "build/"])
+def test_a_pattern_of_paths_is_no_name_and_the_error_says_where_it_belongs(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(ConfigurationError, match="docwellignore"):
+        _load(tmp_path, DOCWELL_IGNORE_FOLDERS=pattern)
