@@ -32,6 +32,7 @@ from shared.documents import DocumentState
 from shared.embedding.protocol import Embedder, Role
 from shared.errors import TransientError
 
+_REASON_CHARS = 1_000
 _ROUNDS = 3
 """How often a swap is prepared anew when vectors that it counted on went meanwhile."""
 
@@ -294,12 +295,13 @@ def _judge(parsed: Parsed) -> tuple[DocumentState, str | None, str | None]:
     pages, with_text = parsed.page_count, parsed.pages_with_text
     if not parsed.chunks:
         if pages:
-            return (
-                DocumentState.NEEDS_OCR,
-                "no_text",
-                f"None of its {pages} pages has text: they are pictures, or their text cannot be decoded. It needs OCR.",
-            )
-        return DocumentState.SKIPPED, "empty", "It holds no text."
+            which = f"None of its {pages} pages has text: they are" if pages > 1 else "Its only page has no text: it is"
+            what = "pictures, or their text cannot be decoded" if pages > 1 else "a picture, or its text cannot be decoded"
+            return DocumentState.NEEDS_OCR, "no_text", f"{which} {what}. It needs OCR."
+        return DocumentState.SKIPPED, "empty", " ".join(["It holds no text.", *parsed.unread])[:_REASON_CHARS]
     if pages is not None and with_text is not None and with_text < pages:
-        return DocumentState.PARTIAL, "pages_without_text", f"{with_text} of {pages} pages had text; the others need OCR."
+        said = [f"{with_text} of {pages} pages had text; the others need OCR.", *parsed.unread]
+        return DocumentState.PARTIAL, "pages_without_text", " ".join(said)[:_REASON_CHARS]
+    if parsed.unread:
+        return DocumentState.PARTIAL, "parts_unread", " ".join(parsed.unread)[:_REASON_CHARS]
     return DocumentState.INDEXED, None, None

@@ -85,6 +85,7 @@ class Settings(BaseModel):
     max_bytes: int = Field(256 * 1024 * 1024, gt=0)
     parse_timeout_seconds: float = Field(120.0, gt=0)
     parse_memory_bytes: int = Field(2 * 1024**3, ge=256 * 1024**2)
+    document_passwords: Secrets = ()
     keep_versions: int = Field(5, ge=1)
 
     worker_concurrency: int | None = Field(None, ge=1)

@@ -121,8 +121,9 @@ class Element:
 class ParsedDocument:
     """What a parser made of a file's bytes.
 
-    `page_count` and `pages_with_text` are None for formats without pages. `is_source` marks a file of source code, whose one
-    element goes through the syntax tree. `encoding` names the codec that decoded the bytes. `warnings` are sentences for people.
+    `page_count` and `pages_with_text` are None for formats without pages (slides and pictures count as pages). `is_source` marks
+    a file of source code, whose one element goes through the syntax tree. `encoding` names the codec that decoded the bytes.
+    `warnings` are sentences for people; `unread` are those on parts whose text is missing, which make the document partial.
     """
 
     elements: tuple[Element, ...]
@@ -133,6 +134,7 @@ class ParsedDocument:
     pages_with_text: int | None = None
     encoding: str | None = None
     warnings: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 _CONTENT_NAMESPACE = b"docwell.chunk.1\0"

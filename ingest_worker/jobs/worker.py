@@ -68,7 +68,11 @@ class Worker:
             settings.database_url.get_secret_value(), name="docwell-worker", size=3, check=False, autocommit=True
         )
         self._cage = ParserCage(
-            CageLimits(timeout_seconds=settings.parse_timeout_seconds, memory_bytes=settings.parse_memory_bytes)
+            CageLimits(
+                timeout_seconds=settings.parse_timeout_seconds,
+                memory_bytes=settings.parse_memory_bytes,
+                passwords=tuple(password.get_secret_value() for password in settings.document_passwords),
+            )
         )
         self._embedder: Embedder | None = None
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -36,7 +36,8 @@ class CageLimits:
     """What one document may cost, and when the child is replaced.
 
     `timeout_seconds` is wall-clock time for parsing and chunking; `memory_bytes` is address space, all libraries included;
-    `recycle_bytes` is memory in RAM after a document; `start_seconds` is for the child's imports.
+    `recycle_bytes` is memory in RAM after a document; `start_seconds` is for the child's imports. `passwords` are tried on
+    encrypted files, in order.
     """
 
     timeout_seconds: float = 120.0
@@ -45,6 +46,7 @@ class CageLimits:
     recycle_documents: int = 500
     recycle_bytes: int = 512 * 1024**2
     start_seconds: float = 60.0
+    passwords: tuple[str, ...] = field(default=(), repr=False)
 
 
 class ParserCage:
@@ -86,6 +88,7 @@ class ParserCage:
             # Processor time is the second fence, for a child whose parent is gone or stopped.
             cpu_seconds=int(self._limits.timeout_seconds * 2) + 1,
             output_bytes=self._limits.output_bytes,
+            passwords=self._limits.passwords,
         )
         deadline = self._clock() + self._limits.timeout_seconds
         try:

@@ -92,7 +92,7 @@ def _work(request: Request, data: bytes, answers: BinaryIO, counter: Counter) ->
     def on_page(page: int) -> None:
         _send(answers, wire.PAGE + wire.PAGE_NUMBER.pack(page))
 
-    document = parse(request.path, data, on_page=on_page)
+    document = parse(request.path, data, on_page=on_page, passwords=request.passwords)
     chunks = chunk_document(document, counter, request.chunk_tokens, request.chunk_overlap)
     return Parsed(
         chunks=chunks,
@@ -102,6 +102,7 @@ def _work(request: Request, data: bytes, answers: BinaryIO, counter: Counter) ->
         pages_with_text=document.pages_with_text,
         encoding=document.encoding,
         warnings=document.warnings,
+        unread=document.unread,
     )
 
 

@@ -5,11 +5,22 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib.metadata import version
 
-_PARSER = 1
+_PARSER = 2
 """Raise it when a parser reads files differently."""
 _CHUNKER = 1
 """Raise it when a chunker cuts differently."""
-_LIBRARIES = ("markdown-it-py", "mdit-py-plugins", "pypdfium2", "tree-sitter", "tree-sitter-language-pack")
+_LIBRARIES = (
+    "lxml",
+    "markdown-it-py",
+    "mdit-py-plugins",
+    "msoffcrypto-tool",
+    "olefile",
+    "pypdfium2",
+    "python-calamine",
+    "tree-sitter",
+    "tree-sitter-language-pack",
+    "unstructured",
+)
 
 
 @lru_cache(maxsize=8)

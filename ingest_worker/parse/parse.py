@@ -1,25 +1,50 @@
-"""From a file's bytes to a parsed document: detect, decode, and the parser of its format."""
+"""From a file's bytes to a parsed document: detect, and the parser of its format."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from typing import Final, cast
 
 from ingest_worker.parse.encoding import decode
 from ingest_worker.parse.errors import Skipped
+from ingest_worker.parse.file import File, nobody
 from ingest_worker.parse.markdown import parse_markdown
 from ingest_worker.parse.pdf import PdfLimits, parse_pdf
 from ingest_worker.parse.plain import parse_plain
-from ingest_worker.parse.registry import FormatKind, detect
+from ingest_worker.parse.registry import Format, FormatKind, detect
 from ingest_worker.parse.source import parse_source
 from shared.documents import ParsedDocument
 
-
-def _nobody(page: int) -> None:
-    """Progress that nobody asked for."""
+_MODULES: Final[dict[FormatKind, str]] = {
+    FormatKind.HTML: "html",
+    FormatKind.DELIMITED: "delimited",
+    FormatKind.WORD: "docx",
+    FormatKind.SLIDES: "pptx",
+    FormatKind.SHEETS: "xlsx",
+    FormatKind.OTHER_SHEETS: "workbook",
+    FormatKind.OPEN_DOCUMENT: "odf",
+    FormatKind.RICH_TEXT: "rtf",
+    FormatKind.EPUB: "epub",
+    FormatKind.MAIL: "mail",
+    FormatKind.OUTLOOK: "outlook",
+    FormatKind.NOTEBOOK: "notebook",
+    FormatKind.IMAGE: "image",
+    FormatKind.DRAWING: "image",
+    FormatKind.ENCRYPTED_OFFICE: "encrypted",
+}
+"""The module of a format whose libraries are loaded with the first file of that format: it has a function `parse`."""
 
 
 def parse(
-    path: str, data: bytes, *, pdf_limits: PdfLimits | None = None, on_page: Callable[[int], None] = _nobody
+    path: str,
+    data: bytes,
+    *,
+    pdf_limits: PdfLimits | None = None,
+    on_page: Callable[[int], None] = nobody,
+    passwords: tuple[str, ...] = (),
 ) -> ParsedDocument:
     """Parse a file; `path` is used only for its name. `on_page` hears the 1-based page that is read next.
 
@@ -27,12 +52,25 @@ def parse(
         Skipped: the file is left out on purpose (its subclass Unsupported: no parser reads it yet).
         Unreadable: the file is encrypted, damaged or too large.
     """
-    found = detect(path, data)
+    read = partial(_parse, pdf_limits=pdf_limits or PdfLimits())
+    return read(File(name=path, data=data, passwords=passwords, on_page=on_page, parse=read))
+
+
+def _parse(file: File, *, pdf_limits: PdfLimits) -> ParsedDocument:
+    found = detect(file.name, file.data)
     if found.kind is FormatKind.PDF:
-        return parse_pdf(data, found.media_type, pdf_limits or PdfLimits(), on_page)
-    decoded = decode(data)
+        return parse_pdf(file.data, found.media_type, pdf_limits, file.on_page)
+    if found.kind in _MODULES:
+        module = import_module(f"ingest_worker.parse.{_MODULES[found.kind]}")
+        read = cast("Callable[[File], ParsedDocument]", module.parse)
+        return read(replace(file, media_type=found.media_type))
+    return _parse_text(file, found)
+
+
+def _parse_text(file: File, found: Format) -> ParsedDocument:
+    decoded = decode(file.data)
     if not decoded.text.strip():
-        raise Skipped(f"{path} holds no text.", code="empty")
+        raise Skipped(f"{file.name} holds no text.", code="empty")
     if found.kind is FormatKind.MARKDOWN:
         return parse_markdown(decoded, found.media_type)
     if found.kind is FormatKind.SOURCE:

@@ -8,7 +8,7 @@ JSON when it is done. All numbers are big-endian.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -25,13 +25,17 @@ ANSWER_LENGTH: Final = struct.Struct(">Q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One file to parse and chunk. `cpu_seconds` is the processor time that the job may take, `output_bytes` its answer."""
+    """One file to parse and chunk. `cpu_seconds` is the processor time that the job may take, `output_bytes` its answer.
+
+    `passwords` are tried on encrypted files, in order.
+    """
 
     path: str
     chunk_tokens: int
     chunk_overlap: int
     cpu_seconds: int
     output_bytes: int
+    passwords: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,7 @@ class Parsed:
     """What came out of a file: its chunks, and what the parser learnt about it.
 
     `page_count` and `pages_with_text` are None for formats without pages; 0 pages with text means that the file needs OCR.
+    `unread` are sentences on parts whose text is missing.
     """
 
     chunks: tuple[Chunk, ...]
@@ -48,6 +53,7 @@ class Parsed:
     pages_with_text: int | None
     encoding: str | None
     warnings: tuple[str, ...]
+    unread: tuple[str, ...] = ()
 
 
 def pack_request(request: Request, data: bytes) -> bytes:
@@ -58,7 +64,8 @@ def pack_request(request: Request, data: bytes) -> bytes:
 
 def unpack_request(head: bytes) -> Request:
     """The request from its JSON."""
-    return Request(**orjson.loads(head))
+    raw = orjson.loads(head)
+    return Request(**{**raw, "passwords": tuple(raw["passwords"])})
 
 
 def pack_parsed(parsed: Parsed) -> bytes:
@@ -73,7 +80,9 @@ def pack_error(kind: str, code: str, message: str) -> bytes:
 
 def unpack_parsed(raw: dict[str, Any]) -> Parsed:
     """The value from its JSON."""
-    return Parsed(**{**raw, "chunks": tuple(map(_chunk, raw["chunks"])), "warnings": tuple(raw["warnings"])})
+    return Parsed(
+        **{**raw, "chunks": tuple(map(_chunk, raw["chunks"])), "warnings": tuple(raw["warnings"]), "unread": tuple(raw["unread"])}
+    )
 
 
 def resident_bytes() -> int:

@@ -52,7 +52,7 @@ def test_the_child_stays_warm_and_reasons_come_through_as_their_own_errors(cage:
     cage.parse_and_chunk("a.txt", b"warm", 480, 80)
     pid = cage.pid
     with pytest.raises(Unsupported):
-        cage.parse_and_chunk("a.docx", b"PK\x03\x04", 480, 80)
+        cage.parse_and_chunk("a.zip", b"PK\x03\x04", 480, 80)
     with pytest.raises(Skipped) as empty:
         cage.parse_and_chunk("a.txt", b" \n", 480, 80)
     with pytest.raises(Unreadable) as damaged:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msoffcrypto.format.ooxml import OOXMLFile
 from psycopg import Connection
 
 from ingest_worker.catalogue.documents import Observed, request_delete, request_ingest
@@ -23,6 +26,7 @@ from shared.embedding.bundled import bundled_model_dir
 from shared.embedding.local import LocalEmbedder
 from shared.errors import PermanentError
 from tests.conftest import Database
+from tests.making import cells, pptx, shape, xlsx
 
 
 @pytest.fixture(scope="module")
@@ -168,10 +172,10 @@ def test_a_moved_file_keeps_its_identity_and_embeds_nothing(inbox: Inbox) -> Non
 
 
 def test_what_nothing_reads_yet_is_skipped_with_its_reason(inbox: Inbox) -> None:
-    (inbox.root / "table.xlsx").write_bytes(b"PK\x03\x04 not really")
+    (inbox.root / "all.zip").write_bytes(b"PK\x03\x04 not really")
     (inbox.root / "empty.md").write_text("\n \n")
-    assert {report.result for report in inbox.take("table.xlsx", "empty.md")} == {"skipped"}
-    assert inbox.document("table.xlsx")["reason_code"] == "unsupported_format"
+    assert {report.result for report in inbox.take("all.zip", "empty.md")} == {"skipped"}
+    assert inbox.document("all.zip")["reason_code"] == "unsupported_format"
     assert inbox.document("empty.md")["state"] == "skipped"
     assert inbox.document("empty.md")["searchable"] is False
 
@@ -205,6 +209,63 @@ def test_a_pdf_passage_knows_its_page(inbox: Inbox) -> None:
     (inbox.root / "a.pdf").write_bytes(_pdf("The contract ends in May."))
     inbox.take("a.pdf")
     assert inbox.connection.execute("SELECT page_start, page_end FROM docwell.version_chunk").fetchall() == [(1, 1)]
+
+
+def test_a_mail_is_served_with_the_places_of_its_attachments(inbox: Inbox) -> None:
+    mail = EmailMessage()
+    mail["From"], mail["Subject"] = "ann@example.org", "Figures"
+    mail.set_content("See the workbook.")
+    book = xlsx({"Sales": cells(1, "Region", "Sold") + cells(2, "North", 5)})
+    mail.add_attachment(book, maintype="application", subtype="x", filename="q1.xlsx")
+    (inbox.root / "mail.eml").write_bytes(mail.as_bytes())
+    (report,) = inbox.take("mail.eml")
+    assert (report.result, report.chunks) == ("indexed", 2)
+    places = "SELECT attachment, sheet, row_start, row_end, slide, page_label FROM docwell.version_chunk ORDER BY ordinal"
+    assert inbox.connection.execute(places).fetchall() == [(None,) * 6, ("q1.xlsx", "Sales", 1, 2, None, None)]
+    assert inbox.document("mail.eml")["title"] == "Figures"
+
+
+def test_a_mail_with_a_broken_attachment_is_partial_and_says_which(inbox: Inbox) -> None:
+    mail = EmailMessage()
+    mail["Subject"] = "Figures"
+    mail.set_content("See the workbook.")
+    mail.add_attachment(b"PK\x03\x04", maintype="application", subtype="x", filename="q1.xlsx")
+    (inbox.root / "mail.eml").write_bytes(mail.as_bytes())
+    (report,) = inbox.take("mail.eml")
+    document = inbox.document("mail.eml")
+    assert (report.result, document["state"], document["reason_code"]) == ("partial", "partial", "parts_unread")
+    assert _reason(inbox).startswith("q1.xlsx could not be read: ")
+    assert document["searchable"] is True
+
+
+def _reason(inbox: Inbox) -> str:
+    row = inbox.connection.execute("SELECT reason FROM docwell.document").fetchone()
+    return str(row[0]) if row else ""
+
+
+def test_slides_of_pictures_make_a_presentation_partial(inbox: Inbox) -> None:
+    picture = "<p:pic><p:blipFill><a:blip r:embed='rId1'/></p:blipFill></p:pic>"
+    (inbox.root / "a.pptx").write_bytes(pptx([shape("We grow."), picture]))
+    inbox.take("a.pptx")
+    assert (inbox.document("a.pptx")["state"], _reason(inbox)) == ("partial", "1 of 2 pages had text; the others need OCR.")
+
+
+def test_an_encrypted_document_fails_as_encrypted_and_opens_with_its_password(inbox: Inbox) -> None:
+    inside = io.BytesIO()
+    # What the library encrypts it only opens again when it is larger than four kilobytes.
+    book = xlsx({"S": cells(1, "the vault code") + "".join(cells(n, f"{n * 7919:x} {n**5:x}") for n in range(2, 400))})
+    OOXMLFile(io.BytesIO(book)).encrypt("s3cret, too", inside)
+    (inbox.root / "a.xlsx").write_bytes(inside.getvalue())
+    with pytest.raises(PermanentError) as caught:
+        inbox.take("a.xlsx")
+    assert caught.value.code == "encrypted"
+    assert "s3cret" not in str(caught.value)
+    with ParserCage(CageLimits(passwords=("wrong", "s3cret, too"))) as cage:
+        parsed = cage.parse_and_chunk("a.xlsx", inside.getvalue(), 480, 80)
+        assert "the vault code" in parsed.chunks[0].text
+        with pytest.raises(PermanentError) as broken:
+            cage.parse_and_chunk("a.docx", b"PK\x03\x04", 480, 80)
+    assert "s3cret" not in repr(cage) + str(broken.value)
 
 
 def test_a_pdf_without_text_needs_ocr_and_is_never_indexed(inbox: Inbox) -> None:
