@@ -23,7 +23,8 @@ from ingest_worker.intake.folder import FolderWatcher
 from ingest_worker.intake.ignore import IgnoreRules
 from ingest_worker.intake.names import name_rules
 from ingest_worker.intake.read import Gone, Refused, read_content
-from ingest_worker.intake.rescan import SweepOptions, SweepReport, sweep
+from ingest_worker.intake.report import SweepReport
+from ingest_worker.intake.rescan import SweepOptions, sweep
 from ingest_worker.jobs import table as jobs
 from ingest_worker.publish import NewVersion, Swap, publish, unpublish, withdraw
 from shared.config import Settings, SourceSettings

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from shared.errors import PermanentError
+from shared.paths import readable
 from shared.text import normalise_path
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class Filters:
             "source": self.source,
             "states": list(self.states) or None,
             "since": self.since,
-            "path": None if self.path is None else path_pattern(normalise_path(self.path)),
+            "path": None if self.path is None else path_pattern(normalise_path(readable(self.path))),
             "document": self.document_id,
         }
 

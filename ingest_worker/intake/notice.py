@@ -12,7 +12,7 @@ from ingest_worker.intake.events import Hint, HintKind
 from ingest_worker.intake.ignore import IGNORE_FILE, IgnoreRules
 from ingest_worker.intake.names import NameRules
 from ingest_worker.intake.observe import Kind, Look, Viewer
-from ingest_worker.intake.rescan import SweepReport
+from ingest_worker.intake.report import SweepReport
 from ingest_worker.intake.settle import Settler
 from ingest_worker.intake.tally import Tally
 from ingest_worker.intake.walk import walk

@@ -7,13 +7,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from ingest_worker.catalogue import held, whereabouts
-from ingest_worker.catalogue.left_out import Cause, replace_left_out
-from ingest_worker.catalogue.source_state import record_sweep, record_walk, still_takes
 from ingest_worker.catalogue.sources import Source
 from ingest_worker.catalogue.whereabouts import Idle, Known, Placed
 from ingest_worker.intake import tally as left_out
@@ -22,6 +20,7 @@ from ingest_worker.intake.ignore import IgnoreRules
 from ingest_worker.intake.moves import Digests, match_content
 from ingest_worker.intake.observe import Kind, Viewer, disk_name, look_at_root
 from ingest_worker.intake.orders import WAIT_SECONDS, Order, Relocate, Remove, Take, carry_out
+from ingest_worker.intake.report import SweepReport, record
 from ingest_worker.intake.settle import Due, Signature
 from ingest_worker.intake.tally import Tally
 from ingest_worker.intake.walk import Found, WalkStopped, walk
@@ -37,52 +36,12 @@ _UNFINISHED = frozenset({"queued", "indexing"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepReport:
-    """What a sweep found. Counts are of files, but `gone` and `held` of documents.
-
-    `again` were asked for before and nobody is working on them; `settling` were written too recently; `held` would have been
-    deleted; `error` says why the sweep is not complete. `identity` is the root's device and inode; `walked`: it came to its end,
-    comparing for `seconds`.
-    """
-
-    began: datetime
-    seen: int = 0
-    new: int = 0
-    changed: int = 0
-    again: int = 0
-    moved: int = 0
-    gone: int = 0
-    held: tuple[uuid.UUID, ...] = ()
-    settling: int = 0
-    tally: Tally = field(default_factory=Tally)
-    error: str | None = None
-    stopped: bool = False
-    walked: bool = False
-    seconds: float = 0.0
-    identity: tuple[int, int] | None = None
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What was found, by name: what was done, what waits, and what was left out by cause."""
-        done = {name: getattr(self, name) for name in ("new", "changed", "again", "moved", "gone", "settling")}
-        causes = {cause.value: self.tally.counts[cause] for cause in Cause}
-        return {
-            "seen": self.seen,
-            **{name: count for name, count in (*done.items(), ("held", len(self.held)), *causes.items()) if count},
-        }
-
-    @property
-    def found_something(self) -> bool:
-        """Whether anything differed from what was known."""
-        return any((self.new, self.changed, self.again, self.moved, self.gone))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
     """How to sweep. `later(name)` takes a file that has to settle first; without it such files are left to the next sweep.
 
     `expected` is the root's identity at the sweep before: on another device nothing is deleted. `rest_seconds`: a file whose
     time is that long ago has settled. `again_seconds`: so long after a failure that was not the file's fault it is tried again.
+    `patient`: a document that is gone waits while a new file of its size settles, which may be the same file.
     """
 
     rest_seconds: float
@@ -90,6 +49,7 @@ class SweepOptions:
     again_seconds: float = 0.0
     max_attempts: int = 5
     later: Callable[[str], None] | None = None
+    patient: bool = False
     expected: tuple[int, int] | None = None
     wall_ns: Callable[[], int] = time.time_ns
     monotonic: Callable[[], float] = time.monotonic
@@ -107,32 +67,8 @@ def sweep(
     """
     report = _Sweep(pool, source, rules, wake, stop, options).run()
     if not report.stopped:
-        _record(pool, source, report)
+        record(pool, source, report)
     return report
-
-
-def _record(pool: Pool, source: Source, report: SweepReport) -> None:
-    with reachable(), pool.connection(timeout=WAIT_SECONDS) as connection, connection.transaction():
-        if not still_takes(connection, source.source_id):
-            return  # it was paused or taken out meanwhile, and not all was done that was found
-        if report.walked:
-            held.replace_held(connection, source.source_id, report.held)
-            replace_left_out(connection, source.source_id, report.tally.entries)
-            record_walk(
-                connection,
-                source.source_id,
-                left_out=report.tally.total,
-                held=len(report.held),
-                approved=source.approved_at,
-            )
-        record_sweep(
-            connection,
-            source.source_id,
-            began=report.began if report.error is None else None,
-            error=report.error,
-            counts=report.counts,
-            answered=source.sweep_requested,
-        )
 
 
 class _Sweep:
@@ -151,6 +87,7 @@ class _Sweep:
         self._again: list[Found] = []
         self._gone: list[str] = []
         self._moved: set[uuid.UUID] = set()
+        self._settling_sizes: set[int] = set()
         self._documents = 0
         self._leaving_already = 0
         self._may_move = False
@@ -238,6 +175,7 @@ class _Sweep:
     def _may_be_taken(self, found: Found) -> bool:
         """Whether a file that is no document yet may become one now."""
         if not self._rests(found):
+            self._settling_sizes.add(found.size)
             return False
         if found.size == 0:
             self._tally.note(found.path, left_out.EMPTY)
@@ -360,6 +298,9 @@ class _Sweep:
         view = Viewer(self._root.path)
         for path in idle:
             document = placed[path]
+            if self._options.patient and document.size in self._settling_sizes:
+                self._count(postponed=1)
+                continue
             found = self._what_is_there(document, view)
             if found not in {Kind.FILE, Kind.HIDDEN}:
                 yield Remove(document_id=document.document_id, path=path, sure=found is not Kind.GONE)

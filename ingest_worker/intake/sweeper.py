@@ -13,7 +13,8 @@ import structlog
 from ingest_worker.catalogue.sources import Source, get_source
 from ingest_worker.intake.ignore import IgnoreRules
 from ingest_worker.intake.orders import WAIT_SECONDS
-from ingest_worker.intake.rescan import SweepOptions, SweepReport, sweep
+from ingest_worker.intake.report import SweepReport
+from ingest_worker.intake.rescan import SweepOptions, sweep
 from ingest_worker.jobs.wake import Wake
 from shared.config import Settings, SourceSettings
 from shared.database import Pool, first_line, reachable
@@ -29,6 +30,9 @@ JOIN_SECONDS = 1.5
 POLL_REST_SECONDS = 60.0
 """Where files are polled, their times may be another machine's: one counts as settled by its time alone only so long after the
 settle time. Others are looked at twice."""
+
+PATIENT_SWEEPS = 10
+"""So many sweeps in a row a document that is gone may wait for a new file that may be it."""
 
 POLL_SHARE = 3.0
 """Polling pauses at least so many times as long as it looked, however short its interval is set."""
@@ -72,6 +76,7 @@ class Sweeper:
         self._failure: BaseException | None = None
         self._away = False
         self._told: str | None = None
+        self._waited = 0
 
     def request(self, *, after: float = 0.0) -> None:
         """Sweep after so many seconds, or sooner if that was planned."""
@@ -136,6 +141,9 @@ class Sweeper:
         self._away = False
         if report.error is None:
             self._identity = report.identity
+        self._waited = self._waited + 1 if report.postponed else 0
+        if report.postponed:
+            self.request(after=self._settings.watch_settle_seconds + 1.0)
         if not report.stopped:
             self._handlers.swept(report)
             self._tell(report)
@@ -167,5 +175,6 @@ class Sweeper:
             again_seconds=self._settings.watch_rescan_seconds / 2,
             max_attempts=self._settings.job_attempts,
             later=self._handlers.later,
+            patient=self._waited < PATIENT_SWEEPS,
             expected=self._identity,
         )

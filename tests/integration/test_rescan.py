@@ -143,6 +143,30 @@ def test_a_move_to_a_name_that_sorts_before_the_old_one_is_one_too(folder: Folde
     assert folder.ids() == {"a.md": before}
 
 
+def test_a_document_that_is_gone_waits_while_a_new_file_that_may_be_it_settles(folder: Folder) -> None:
+    folder.write("old.md", "some text")
+    folder.write("other.md", "unlike any other")
+    folder.sweep()
+    folder.work()
+    before = folder.ids()["old.md"]
+    (folder.root / "old.md").rename(folder.root / "new.md")
+    (folder.root / "other.md").unlink()
+    report = folder.sweep(rest_seconds=60.0, patient=True)
+    assert (report.settling, report.postponed, report.gone) == (1, 1, 1)
+    assert folder.live_jobs().keys() == {"other.md"}
+    assert folder.sweep().moved == 1
+    assert folder.ids()["new.md"] == before
+
+
+def test_a_document_that_is_gone_does_not_wait_for_ever(folder: Folder) -> None:
+    folder.write("old.md", "some text")
+    folder.sweep()
+    folder.work()
+    (folder.root / "old.md").unlink()
+    folder.write("new.md", "more text")
+    assert folder.sweep(rest_seconds=60.0, patient=False).gone == 1
+
+
 def test_a_copy_is_no_move(folder: Folder) -> None:
     folder.write("a.md", "some text")
     folder.sweep()
