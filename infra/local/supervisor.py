@@ -179,10 +179,17 @@ class Supervisor:
     def run(self) -> None:
         """Keeps everything running until a stop signal comes."""
         while not self._asked_to_stop:
+            self._note_ready()
             self._wait(_TICK)
             self._mend()
             for running in self._services:
                 rotate(self.home, running.service.name)
+
+    def _note_ready(self) -> None:
+        """Those that nobody waited for."""
+        became = [running for running in self._services if not running.was_ready and self._is_ready(running)]
+        if became:
+            self._write_state()
 
     def _mend(self) -> None:
         """Looks after every service once: notes crashes, starts what is due to be started again."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from celery import Celery
 
-from ingest_worker.jobs.wake import WORK
 from shared.config import Settings
 from shared.errors import ConfigurationError
 
 QUEUE = "docwell"
+WORK = "docwell.work"
 
 
 def make_app(settings: Settings) -> Celery:

@@ -10,14 +10,12 @@ import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 
-from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.indexing import index_some, refresh_statistics
 from ingest_worker.jobs import table as jobs
-from ingest_worker.jobs.table import ClaimedJob
+from ingest_worker.jobs.lost import UNKNOWN, take_back
 from ingest_worker.jobs.wake import Wake
 from shared.config import Settings
 from shared.database import Pool
-from shared.documents import JobState
 
 log = structlog.get_logger(__name__)
 
@@ -51,30 +49,7 @@ def tick(settings: Settings, pool: Pool, wake: Wake, *, rng: random.Random) -> i
     with pool.connection() as connection:
         with connection.transaction():
             for job in jobs.expired(connection):
-                reason = (
-                    f"The worker {job.worker} ended, or hung, while it worked on this document"
-                    f" (attempt {job.attempts} of {job.max_attempts})."
-                )
-                held = ClaimedJob(
-                    job_id=job.job_id,
-                    document_id=job.document_id,
-                    kind=job.kind,
-                    attempts=job.attempts,
-                    max_attempts=job.max_attempts,
-                    lease_token=job.lease_token,
-                    lease_until=job.lease_until,
-                )
-                delay = jobs.retry_delay(job.attempts, rng=rng)
-                state = jobs.fail(connection, held, code="worker_lost", error=reason, permanent=False, delay_seconds=delay)
-                catalogue.record_failure(
-                    connection,
-                    job.document_id,
-                    state="failed" if state is JobState.DEAD else "queued",
-                    code="worker_lost",
-                    reason=reason,
-                    permanent=False,
-                )
-                log.warning("worker_lost", job=str(job.job_id), state=state.value, worker=job.worker)
+                take_back(connection, job, UNKNOWN, rng=rng)
         due = jobs.due(connection, cap=settings.worker_concurrency or 8)
     if due:
         wake(due)

@@ -313,7 +313,7 @@ def hand_back(connection: Connection[Any], worker: str, jobs: Sequence[uuid.UUID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredJob:
-    """A running job whose lease ran out: its worker is gone."""
+    """A running job whose lease ran out, or whose worker is known to be gone."""
 
     job_id: uuid.UUID
     document_id: uuid.UUID
@@ -339,6 +339,29 @@ def expired(connection: Connection[Any], *, limit: int = 100) -> list[ExpiredJob
     """Running jobs whose lease ran out, held for this transaction."""
     with connection.cursor(row_factory=class_row(ExpiredJob)) as cursor:
         return cursor.execute(_EXPIRED, {"limit": limit}).fetchall()
+
+
+_HELD_BY = """
+    SELECT job_id, document_id, kind, attempts, max_attempts, lease_token, lease_until, worker
+    FROM docwell.job
+    WHERE state = 'running' AND worker = ANY (%s)
+    ORDER BY job_id
+    FOR UPDATE
+"""
+
+
+def held_by(connection: Connection[Any], workers: Sequence[str]) -> list[ExpiredJob]:
+    """The running jobs of these workers, which are known to be gone, held for this transaction."""
+    with connection.cursor(row_factory=class_row(ExpiredJob)) as cursor:
+        return cursor.execute(_HELD_BY, (list(workers),)).fetchall()
+
+
+def holders(connection: Connection[Any], worker_prefix: str) -> list[str]:
+    """The names of the workers that hold running jobs and begin like this."""
+    rows = connection.execute(
+        "SELECT DISTINCT worker FROM docwell.job WHERE state = 'running' AND starts_with(worker, %s)", (worker_prefix,)
+    ).fetchall()
+    return [row[0] for row in rows]
 
 
 _DUE = (

@@ -6,7 +6,6 @@ import ctypes
 import os
 import random
 import signal
-import socket
 import sys
 import threading
 import time
@@ -15,20 +14,24 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import structlog
 from celery import Celery
 from celery.platforms import SecurityWarning
-from celery.signals import worker_process_init, worker_process_shutdown, worker_ready
+from celery.signals import worker_process_init, worker_process_shutdown, worker_ready, worker_shutting_down
+from psycopg import Connection
 from psycopg_pool import PoolTimeout
 
 from ingest_worker.batch import Ended, Pace, run_jobs
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.jobs import table as jobs
-from ingest_worker.jobs.celery_app import make_app
+from ingest_worker.jobs.celery_app import WORK, make_app
+from ingest_worker.jobs.identity import is_gone, neighbours, worker_name
+from ingest_worker.jobs.keeper import Keeper, ReportingPool
+from ingest_worker.jobs.lost import CUT_OFF, take_back
 from ingest_worker.jobs.table import ClaimedJob, LeaseLost
-from ingest_worker.jobs.wake import WORK
 from ingest_worker.parse.cage import CageLimits, ParserCage
 from ingest_worker.pipeline import JobReport, Tools
 from shared.config import Settings
@@ -36,7 +39,7 @@ from shared.database import check_schema, connect, first_line, open_pool
 from shared.documents import JobState
 from shared.embedding.open import import_embedder, open_embedder
 from shared.embedding.protocol import Embedder
-from shared.errors import DocwellError, PermanentError, ServiceUnavailable, TransientError
+from shared.errors import ConfigurationError, DocwellError, PermanentError, ServiceUnavailable, TransientError
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +51,9 @@ _CLAIMED_AT_ONCE = 16
 
 _LONGEST_BATCH_SECONDS = 5.0
 """After this long, what was claimed together and not begun goes back to the queue."""
+
+_LOOK_SECONDS = 2.0
+"""How often, on average, an idle process looks for jobs that nobody woke it for: Redis is away, or was emptied."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -61,12 +67,8 @@ class Worker:
         self._pace = Pace()
         self._left_behind = False
         self._rng = random.Random()  # noqa: S311 - jitter, no secret
-        if settings.database_url is None:
-            raise PermanentError("No database is set. Set DOCWELL_DATABASE_URL, or start everything with `docwell up`.")
         # Unchecked: a connection that died is noticed by the claim, before there is a job to lose.
-        self._pool = open_pool(
-            settings.database_url.get_secret_value(), name="docwell-worker", size=3, check=False, autocommit=True
-        )
+        self._pool = open_pool(_database_url(settings), name="docwell-worker", size=3, check=False, autocommit=True)
         self._cage = ParserCage(
             CageLimits(
                 timeout_seconds=settings.parse_timeout_seconds,
@@ -75,25 +77,44 @@ class Worker:
             )
         )
         self._embedder: Embedder | None = None
+        self._turn = threading.Lock()
+        self._closing = threading.Event()
 
-    def warm(self) -> None:
-        """Begin what takes long before the first document comes; waits for nothing."""
+    def begin(self) -> None:
+        """Warm what takes long before the first document comes, and look for jobs by itself from now on; waits for nothing."""
         self._cage.warm()
+        threading.Thread(target=self._look_out, name="lookout", daemon=True).start()
 
     def close(self) -> None:
-        """End the parser's process and the connections."""
-        self._cage.close()
-        self._pool.close()
+        """End the parser's process and the connections, unless a job is under way: that ends with this process."""
+        self._closing.set()
+        if self._turn.acquire(blocking=False):
+            self._cage.close()
+            self._pool.close()
 
     def work(self, *, clock: Callable[[], float] = time.monotonic) -> int:
         """Claim and run jobs until none is due or the turn is over; returns how many were run."""
+        with self._turn:
+            return self._work(clock)
+
+    def _look_out(self) -> None:
+        while not self._closing.wait(_LOOK_SECONDS * self._rng.uniform(0.75, 1.25)):
+            if self._turn.acquire(blocking=False):
+                try:
+                    self._work(time.monotonic)
+                except Exception:
+                    log.exception("lookout_failed")
+                finally:
+                    self._turn.release()
+
+    def _work(self, clock: Callable[[], float]) -> int:
         done = 0
         until = clock() + _LONGEST_TURN_SECONDS
-        while clock() < until:
+        while clock() < until and not self._closing.is_set():
             try:
                 with self._pool.connection() as connection:
                     if self._left_behind:
-                        jobs.hand_back(connection, self._name)
+                        self._pick_up(connection)
                         self._left_behind = False
                     claimed = jobs.claim(
                         connection, worker=self._name, lease_seconds=self._settings.job_lease_seconds, limit=_CLAIMED_AT_ONCE
@@ -106,6 +127,12 @@ class Worker:
                 log.warning("database_unreachable", error=first_line(error), cure="Jobs wait for it, and go on by themselves.")
                 break
         return done
+
+    def _pick_up(self, connection: Connection[Any]) -> None:
+        """What PostgreSQL's going interrupted is tried again. The attempt counts: it may have been the document's doing."""
+        with connection.transaction():
+            for job in jobs.held_by(connection, [self._name]):
+                take_back(connection, job, CUT_OFF, rng=self._rng)
 
     def _run(self, claimed: Sequence[ClaimedJob], clock: Callable[[], float]) -> int:
         """Run these jobs, with their leases kept alive, to their ends in the job table; returns how many ended."""
@@ -184,9 +211,10 @@ class Worker:
             thread.join()
 
 
-def worker_name(*pids: int) -> str:
-    """The name of a worker by its main process, and of one of its processes by that and its own."""
-    return ":".join((socket.gethostname(), *map(str, pids)))
+def _database_url(settings: Settings) -> str:
+    if settings.database_url is None:
+        raise ConfigurationError("No database is set. Set DOCWELL_DATABASE_URL, or start everything with `docwell up`.")
+    return settings.database_url.get_secret_value()
 
 
 def _log_done(report: JobReport, seconds: float) -> None:
@@ -219,7 +247,7 @@ def make_worker_app(settings: Settings) -> Celery:
     def begin(**_: object) -> None:
         die_with_parent()
         worker.append(Worker(settings))
-        worker[0].warm()
+        worker[0].begin()
 
     def end(**_: object) -> None:
         while worker:
@@ -232,25 +260,35 @@ def make_worker_app(settings: Settings) -> Celery:
 
 def run_worker(settings: Settings, *, ready_file: Path | None = None) -> int:
     """Run the worker in the foreground until SIGTERM or SIGINT; returns the exit code."""
-    if settings.database_url is not None:
-        with (
-            open_pool(settings.database_url.get_secret_value(), name="docwell-worker", size=1) as pool,
-            pool.connection() as connection,
-        ):
-            check_schema(connection)
     app = make_worker_app(settings)
+    url = _database_url(settings)
+    with connect(url, name="docwell-worker", autocommit=True) as connection:
+        check_schema(connection)
+        orphans = [name for name in jobs.holders(connection, neighbours()) if is_gone(name)]
     import_embedder(settings)  # before the fork, once for all children
     # Celery warns of root because of pickle, which is not accepted here; parsers run caged.
     warnings.filterwarnings("ignore", category=SecurityWarning)
+    concurrency = settings.worker_concurrency or os.cpu_count() or 1
+    main = os.getpid()
+    keeper = Keeper(
+        app,
+        url,
+        name_of=lambda child: worker_name(main, child),
+        concurrency=concurrency,
+        give_up=lambda: hand_back(url, worker_name(main)),
+        rng=random.Random(),  # noqa: S311 - jitter, no secret
+    )
 
     def ready(**_: object) -> None:
+        keeper.start(orphans)
         if ready_file is not None:
             ready_file.touch()
 
     worker_ready.connect(ready, weak=False)
-    concurrency = settings.worker_concurrency or os.cpu_count() or 1
+    worker_shutting_down.connect(keeper.stop, weak=False)
+    ReportingPool.on_end = keeper.child_ended
     celery_worker = app.Worker(
-        pool="prefork",
+        pool=ReportingPool,
         concurrency=concurrency,
         loglevel="WARNING",
         optimization="fair",
@@ -263,16 +301,15 @@ def run_worker(settings: Settings, *, ready_file: Path | None = None) -> int:
     try:
         celery_worker.start()
     finally:
-        _hand_back(settings)
+        keeper.stop()
+        hand_back(url, worker_name(main))
     return int(celery_worker.exitcode or 0)
 
 
-def _hand_back(settings: Settings) -> None:
-    """The children are gone: what they held goes on at the next start, at once."""
-    if settings.database_url is None:
-        return
+def hand_back(url: str, worker: str) -> None:
+    """The processes of this worker are gone, or go: what they held goes on at the next start, at once."""
     try:
-        with connect(settings.database_url.get_secret_value(), name="docwell-worker", autocommit=True) as connection:
-            jobs.hand_back(connection, worker_name(os.getpid()))
+        with connect(url, name="docwell-worker", autocommit=True) as connection:
+            jobs.hand_back(connection, worker)
     except (ServiceUnavailable, psycopg.Error) as error:
         log.warning("jobs_not_handed_back", error=str(error), cure="Their leases run out by themselves.")

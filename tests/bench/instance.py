@@ -47,6 +47,7 @@ class Instance:
     environment: dict[str, str]
     process: subprocess.Popen[str] | None = None
     log: list[str] = field(default_factory=list)
+    _drain: threading.Thread | None = None
 
     @property
     def inbox(self) -> Path:
@@ -73,7 +74,8 @@ class Instance:
         for line in self.process.stdout:
             self.log.append(line)
             if READY in line:
-                threading.Thread(target=self.process.stdout.read, daemon=True).start()
+                self._drain = threading.Thread(target=self.process.stdout.read, daemon=True)
+                self._drain.start()
                 return time.perf_counter() - began
         raise RuntimeError("docwell up ended:\n" + "".join(self.log))
 
@@ -82,9 +84,17 @@ class Instance:
         began = time.perf_counter()
         if self.process is not None:
             self.process.send_signal(signal.SIGINT)
-            self.process.wait(60)
-            self.process = None
+            self.bury(60)
         return time.perf_counter() - began
+
+    def bury(self, seconds: float) -> None:
+        """Wait until it has ended, whatever ended it."""
+        process, self.process = self.process, None
+        if process is not None and process.stdout is not None:
+            process.wait(seconds)
+            if self._drain is not None:
+                self._drain.join()
+            process.stdout.close()
 
     def run(self, *arguments: str) -> Any:
         """One `docwell … --json`."""

@@ -36,11 +36,17 @@ def embed(texts: list[str]) -> NDArray[np.float32]:
     return matrix / np.where(lengths == 0, 1, lengths)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
+    """Answers `POST` on every path."""
+
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *arguments: object) -> None:
         """Say nothing."""
+
+    def embed(self, texts: list[str]) -> NDArray[np.float32]:
+        """The vectors of one request."""
+        return embed(texts)
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -53,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
                 if asked.get("encoding_format") == "base64"
                 else row.tolist(),
             }
-            for index, row in enumerate(embed(texts))
+            for index, row in enumerate(self.embed(texts))
         ]
         usage = {"prompt_tokens": 1, "total_tokens": 1}
         body = json.dumps({"object": "list", "model": asked.get("model"), "data": data, "usage": usage}).encode()
@@ -64,9 +70,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def make_server(port: int = 0) -> ThreadingHTTPServer:
+class Server(ThreadingHTTPServer):
+    """Says nothing of clients that end in the middle of a request."""
+
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """It is the client that tells what it missed."""
+
+
+def make_server(port: int = 0, handler: type[Handler] = Handler) -> Server:
     """A server that is bound and not yet serving."""
-    return ThreadingHTTPServer(("127.0.0.1", port), _Handler)
+    return Server(("127.0.0.1", port), handler)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 SEED = "FAULTS_SEED"
 MINUTES = "FAULTS_MINUTES"
+SHORT_SECONDS = 25.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ def chosen_effort() -> Effort:
     """From the environment: FAULTS_SEED, and FAULTS_MINUTES for a long run. Without them: short, and the same each time."""
     minutes = os.environ.get(MINUTES)
     if minutes is None:
-        return Effort(seed=int(os.environ.get(SEED, "7")), seconds=25.0, explore=False)
+        return Effort(seed=int(os.environ.get(SEED, "7")), seconds=SHORT_SECONDS, explore=False)
     seed = os.environ.get(SEED)
     # A long run explores: its seed is printed, and given back to repeat what it found.
     return Effort(seed=int(seed) if seed else random.SystemRandom().randrange(10**6), seconds=60 * float(minutes), explore=True)

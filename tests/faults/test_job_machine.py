@@ -338,4 +338,4 @@ def test_the_job_table_does_what_the_model_does(database: Database) -> None:
 
         Machine.corpus = corpus
         Machine.documents = [corpus.ask(path) for path in PATHS]
-        run_state_machine_as_test(Machine, settings=machine_settings(examples=40, steps=40))
+        run_state_machine_as_test(Machine, settings=machine_settings(examples=25, steps=30))
