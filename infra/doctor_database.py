@@ -9,7 +9,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from infra.findings import Finding, failed, fine, skipped, warning
-from ingest_worker.catalogue.overview import active_embedding
+from ingest_worker.catalogue.overview import active_embedding, list_sources
 from shared.database import READER_ROLE, SCHEMA_VERSION, check_schema, first_line
 from shared.errors import ConfigurationError, DocwellError
 
@@ -33,6 +33,7 @@ def look_into_database(connection: Connection[Any], fingerprint: Callable[[], st
         _look_at_statistics,
         _look_at_stuck,
         _look_at_dead,
+        _look_at_sources,
     ):
         try:
             yield check(connection)
@@ -154,6 +155,24 @@ def _look_at_dead(connection: Connection[Any]) -> Finding:
         cure = "`docwell jobs list --state dead` shows why; `docwell jobs retry` and `docwell jobs purge` end them."
         return warning("dead letters", f"{row[0]} jobs failed for good.", cure)
     return fine("dead letters", "None.")
+
+
+def _look_at_sources(connection: Connection[Any]) -> Finding:
+    """How folders are watched, and what their newest sweeps met."""
+    rows = [row for row in list_sources(connection) if row.type == "folder" and row.removed_at is None]
+    if not rows:
+        return skipped("sources", "No folder is a source yet.")
+    troubles = [
+        *(f"{row.name} is watched by nobody: start `docwell up`, or `docwell watch`." for row in rows if not row.watched),
+        *(f"{row.name}: {row.sweep_error}" for row in rows if row.sweep_error is not None),
+        *(f"{row.name}: {row.watch_notice}" for row in rows if row.watched and row.watch_notice is not None),
+        *(f"{row.name} is paused: `docwell sources resume {row.name}`." for row in rows if row.paused),
+    ]
+    if troubles:
+        return warning(
+            "sources", " ".join(troubles), "`docwell sources show NAME` tells more of each; the sentences name their cures."
+        )
+    return fine("sources", f"{len(rows)} folders are watched, and their newest sweeps were complete.")
 
 
 def _look_at_fingerprint(connection: Connection[Any], fingerprint: Callable[[], str]) -> Finding:

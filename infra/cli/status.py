@@ -42,8 +42,8 @@ def _print(found: Status) -> None:
     if found.sources:
         print()
         output.print_table(
-            ["source", "type", "documents", "searchable", "newest sweep", "error"],
-            ([s.name, s.type, s.documents, s.searchable, s.newest_sweep, s.sweep_error] for s in found.sources),
+            ["source", "type", "documents", "searchable", "newest sweep", "notice"],
+            ([s.name, s.type, s.documents, s.searchable, s.newest_sweep, s.sweep_error or s.watch_notice] for s in found.sources),
             empty="",
         )
 

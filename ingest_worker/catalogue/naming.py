@@ -14,6 +14,7 @@ from psycopg.rows import class_row
 
 from ingest_worker.catalogue.asking import Conflict
 from ingest_worker.catalogue.listing import unknown_document
+from shared.paths import readable
 from shared.text import normalise_path
 
 MOST_CANDIDATES = 20
@@ -82,8 +83,8 @@ def _by_id(connection: Connection[Any], document_id: uuid.UUID) -> uuid.UUID:
 
 
 def _by_name(connection: Connection[Any], name: str, directory: Path | None) -> Sequence[_Candidate]:
-    name = name.replace("\0", "")
-    file = os.path.normpath(directory / name) if directory is not None else name
+    name = readable(name.replace("\0", ""))
+    file = os.path.normpath(readable(str(directory / name))) if directory is not None else name
     source, namespace, rest = [*name.split(":", 2), None, None][:3]
     values = {
         "name": name,
@@ -99,7 +100,7 @@ def _by_name(connection: Connection[Any], name: str, directory: Path | None) -> 
 
 
 def _hint(connection: Connection[Any], name: str) -> str:
-    ending = normalise_path(name.replace("\0", "")).rsplit("/", 1)[-1]
+    ending = normalise_path(readable(name.replace("\0", ""))).rsplit("/", 1)[-1]
     with connection.cursor(row_factory=class_row(_Candidate)) as cursor:
         similar = cursor.execute(_SIMILAR, {"ending": ending}).fetchall() if ending else []
     return "".join([" Did you mean:", *(f"\n  {one.name}" for one in similar)]) if similar else ""

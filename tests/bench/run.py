@@ -17,7 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.bench import editing, ingesting, latency, querying, retrieving, starting  # noqa: E402
+from tests.bench import editing, ingesting, latency, querying, rescanning, retrieving, starting  # noqa: E402
 from tests.bench.figures import table  # noqa: E402
 
 MEASURES: dict[str, Callable[[], list[dict[str, Any]]]] = {
@@ -26,6 +26,7 @@ MEASURES: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "latency": latency.file_to_searchable,
     "ingest": ingesting.compare,
     "edit": editing.one_paragraph,
+    "rescan": rescanning.unchanged,
     "query": querying.hybrid_latency,
     "retrieval": retrieving.hit_rates,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -190,3 +191,29 @@ def test_a_source_that_is_not_there_is_a_failure_with_a_sentence(folder: Folder,
         failed = run("sources", command, "nothing")
         assert isinstance(failed.exception, Unknown)
         assert "There is no source 'nothing'" in str(failed.exception)
+
+
+def test_the_doctor_names_folders_that_nobody_watches_and_sweeps_that_met_trouble(folder: Folder, run: Run) -> None:
+    def sources() -> dict[str, Any]:
+        checks = json.loads(run("doctor", "--json").stdout)["checks"]
+        return next(check for check in checks if check["check"] == "sources")
+
+    assert "docs is watched by nobody" in sources()["finding"]
+    with folder.watched():
+        _json(run("sources", "sync", "docs", "--wait", "--json"))
+        assert sources()["status"] == "ok"
+        (folder.root / ".docwellignore").mkdir()
+        run("sources", "sync", "docs", "--wait")
+        found = sources()
+        assert found["status"] == "warning"
+        assert "its rules are not known" in found["finding"]
+        assert "its rules are not known" in run("status").stdout
+
+
+def test_a_document_whose_name_is_no_text_is_found_by_its_path_and_by_its_file(folder: Folder, run: Run) -> None:
+    raw = os.fsdecode(b"caf\xe9.md")
+    folder.write(raw)
+    folder.sweep()
+    for name in ("caf%E9.md", raw, str(folder.root / raw)):
+        assert _json(run("documents", "show", name, "--json"))["document"]["path"] == "caf%E9.md"
+        assert len(_json(run("documents", "list", "--path", Path(name).name, "--json"))["documents"]) == 1
