@@ -64,7 +64,9 @@ def decide(
         found = view.look(name).kind
         return found is not Kind.HIDDEN and (found is not Kind.FILE or rule_for(name) is not None)
 
-    arrived = _decide_present(present, placed, decision)
+    decision.done.extend(one.path for one in present)
+    # The rules may have changed since a file was noticed; a sweep looks after documents that they ignore now.
+    arrived = _decide_present([one for one in present if rule_for(one.name) is None], placed, decision)
     moved = _relocate(connection, source.source_id, arrived, missing, Digests(real_root=real_root), is_gone, decision)
     decision.done.extend(one.path for one in gone if one.path in moved)
     gone = [one for one in gone if one.path not in moved]
@@ -98,7 +100,6 @@ def _decide_present(present: Sequence[Due], placed: Mapping[str, Placed], decisi
     """Orders for files of known documents; those that are none yet."""
     arrived: list[Due] = []
     for one in present:
-        decision.done.append(one.path)
         document = placed.get(one.path)
         if document is None:
             # An empty file is somebody's beginning. One that was a document and is empty now has changed.

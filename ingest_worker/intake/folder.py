@@ -14,6 +14,7 @@ from ingest_worker.catalogue.whereabouts import placed_under
 from ingest_worker.intake.decide import decide
 from ingest_worker.intake.desk import Desk
 from ingest_worker.intake.events import Hint, HintKind, Hints, Observation, observe, polled_for_limit
+from ingest_worker.intake.ignore import IGNORE_FILE
 from ingest_worker.intake.names import name_rules
 from ingest_worker.intake.notice import Noticer
 from ingest_worker.intake.observe import Kind, Root, Viewer, disk_name, look, look_at_root
@@ -215,7 +216,9 @@ class FolderWatcher:
         if noticer.rules_changed:
             noticer.rules_changed = False
             log.info("ignore_rules_changed", source=self._source.name)
-            # It reads the rules; an editor that saves by writing anew has done so by then.
+            # An editor may save by deleting and writing anew: that there are no rules any more is believed after a while.
+            if look(self._root.path, IGNORE_FILE).kind is not Kind.GONE:
+                noticer.reload_rules()
             self._sweeper.request(after=self._settings.watch_settle_seconds)
         if noticer.lost:
             noticer.lost = False
@@ -272,7 +275,7 @@ class FolderWatcher:
         try:
             with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
                 source = get_source(connection, self._source.name)
-                if source is None or source.rests:
+                if source is None or source.rests or self._noticer.rules.problem is not None:
                     self._settler.done(paths)  # a sweep finds them when the source goes on
                     return
                 decision = decide(connection, source, self._root.path, resting, self._settler, self._noticer.rules.rule_for)

@@ -230,6 +230,36 @@ def test_the_ignore_file_is_no_document_and_its_change_is_followed(folder: Folde
         eventually(lambda: folder.live_jobs().keys() == {"drafts/b.md"})
 
 
+def test_a_rule_that_comes_while_a_file_settles_is_heeded(database: Database, tmp_path: Path) -> None:
+    with (
+        open_folder(database.url, tmp_path / "docs", watch_mode="native", watch_settle_seconds=1.5) as folder,
+        folder.watched() as watcher,
+    ):
+        folder.write("secret.md")
+        eventually(lambda: watcher.waiting == 1)
+        folder.write(".docwellignore", "secret.md\n")
+        eventually(lambda: watcher.waiting == 0)
+        assert folder.documents() == {}
+
+
+def test_rules_that_are_saved_by_delete_and_create_let_nothing_in(database: Database, tmp_path: Path) -> None:
+    with (
+        open_folder(database.url, tmp_path / "docs", watch_mode="native", watch_settle_seconds=1.0) as folder,
+        folder.watched() as watcher,
+    ):
+        rules = folder.write(".docwellignore", "secret.md\n")
+        folder.write("secret.md")
+        folder.write("a.md")
+        eventually(lambda: folder.live_jobs().keys() == {"a.md"})
+        sweeps = folder.source.newest_sweep
+        rules.unlink()
+        folder.write("secret.md", "written while there are no rules")
+        rules.write_text("secret.md\n*.log\n")
+        eventually(lambda: folder.source.newest_sweep != sweeps)
+        eventually(lambda: watcher.waiting == 0)
+        assert folder.documents().keys() == {"a.md"}
+
+
 def test_names_in_any_script_and_in_no_script_are_taken(folder: Folder) -> None:
     names = ["日本語/議事録.md", "Ελληνικά.md", "عربي.txt", "e\u0301tude.md", "\U0001f600.md", "a b\tc.md", "caf\udce9.txt"]
     with folder.watched():
