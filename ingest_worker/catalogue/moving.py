@@ -11,6 +11,12 @@ from psycopg import Connection
 from ingest_worker.catalogue.documents import Observed
 from ingest_worker.catalogue.erasures import erased_paths
 
+# Jobs before documents: the order in which every publisher holds them.
+_HOLD_JOBS: LiteralString = """
+    SELECT 1 FROM docwell.job
+    WHERE document_id = ANY (%(documents)s) AND state IN ('queued', 'running', 'retrying')
+    ORDER BY job_id FOR UPDATE
+"""
 _HOLD: LiteralString = """
     SELECT document_id, path FROM docwell.document
     WHERE source_id = %(source)s AND document_id = ANY (%(documents)s) AND state NOT IN ('deleted', 'excluded')
@@ -48,6 +54,7 @@ def move_documents(connection: Connection[Any], source_id: int, places: Mapping[
         return set()
     erased = erased_paths(connection, source_id, [place.path for place in places.values()])
     wanted = {document: place.path for document, place in places.items() if place.path not in erased}
+    connection.execute(_HOLD_JOBS, {"documents": list(wanted)})
     held = dict(connection.execute(_HOLD, {"source": source_id, "documents": list(wanted)}).fetchall())
     paths = {"source": source_id, "paths": list(wanted.values())}
     connection.execute(_MAKE_ROOM, paths)

@@ -15,8 +15,10 @@ MOST_OF_ANOTHER_CAUSE = 1000
 _LONGEST_REMEMBERED = 500
 
 EMPTY = Why(Cause.EMPTY, "It has 0 bytes. It is taken as soon as it has content.")
-OUTSIDE = Why(Cause.LINK, "It is a link that leaves the source's folder. Add the folder that it leads to as a source.")
-TO_FOLDER = Why(Cause.LINK, "It is a link to a folder, which is not followed. Add that folder as a source where it is none yet.")
+OUTSIDE = Why(
+    Cause.LINK, "It is a link that leaves the source's folder, and is not followed. Copy the file, or make its folder a source."
+)
+TO_FOLDER = Why(Cause.LINK, "It is a link to a folder, and is not followed. Make that folder a source where it is in none yet.")
 TO_NOTHING = Why(Cause.LINK, "It is a link that leads nowhere. Mend or remove it.")
 SPECIAL = Why(Cause.SPECIAL, "It is a named pipe, a socket or a device, and no file.")
 SAME_NAME = Why(

@@ -36,6 +36,7 @@ def _document(root: Path, name: str, **facts: Any) -> JobDocument:
         source_id=1,
         source="inbox",
         source_type="folder",
+        namespace="default",
         root=str(root),
         namespace_id=1,
         audience_id=1,
@@ -50,6 +51,7 @@ def _document(root: Path, name: str, **facts: Any) -> JobDocument:
         latest_state=None,
         latest_fingerprint=None,
         served_version=None,
+        pinned_version=None,
     )
     return replace(document, **facts)
 
