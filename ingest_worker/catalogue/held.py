@@ -17,7 +17,8 @@ _HOLD: LiteralString = """
     ON CONFLICT (document_id) DO NOTHING
 """
 _LET_GO: LiteralString = """
-    DELETE FROM docwell.held_delete WHERE source_id = %(source)s AND NOT document_id = ANY (%(documents)s)
+    DELETE FROM docwell.held_delete h WHERE h.source_id = %(source)s
+      AND NOT EXISTS (SELECT 1 FROM unnest(%(documents)s::uuid[]) AS still (document_id) WHERE still.document_id = h.document_id)
 """
 
 
