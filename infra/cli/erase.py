@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,7 @@ def _question(seen: Preview) -> str:
 
 def _vacuum(connection: Connection[Any]) -> str | None:
     """The erasure is done by now, so that a failure is told on the receipt."""
+    print("Erased. Clearing dead rows out of the tables and indexes …", file=sys.stderr)
     try:
         erasing.vacuum(connection)
     except psycopg.Error as error:
@@ -94,7 +96,9 @@ def _outside(receipt: Receipt, current: Settings, problem: str | None) -> Iterat
     yield _trace("write_ahead_log", "The write-ahead log until it is recycled; its archive and replicas where there are any.")
     yield _trace("backups", "Backups that were made before. After one is brought back, erase again.")
     yield _trace("logs", "Logs, also PostgreSQL's, may name the path or quote an error.")
-    yield _trace("memory", "Processes that run keep single words in memory until they are started again.")
+    yield _trace(
+        "memory", "Processes that run may keep words, or the text that they read last, in memory until they are started again."
+    )
     yield _trace("answers", "Answers that clients were given already.")
     if current.embedding_provider != "local":
         yield _trace("embedding_provider", f"What {current.embedding_base_url or 'the embedding provider'} was sent to embed.")
