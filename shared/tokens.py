@@ -56,24 +56,26 @@ class TokenCounter:
         """`count` of each text, in order, with less overhead than one by one."""
         split = [text.split() for text in texts]
         known = self._known
-        new = {word for words in split for word in words if word not in known}
-        if new:
-            known = self._learn(known, sorted(new))
-        return [sum([known[word] for word in words]) for words in split]
+        try:
+            return [sum(map(known.__getitem__, words)) for words in split]
+        except KeyError:
+            learnt = self._learn(sorted(set().union(*split).difference(known)))
+            return [sum([learnt[word] if word in learnt else known[word] for word in words]) for words in split]
 
-    def _learn(self, known: dict[str, int], words: Sequence[str]) -> dict[str, int]:
-        """`known` with these words too; short ones are kept for the next texts."""
+    def _learn(self, words: Sequence[str]) -> dict[str, int]:
+        """The counts of these words; short ones are kept for the next texts."""
         counted: dict[str, int] = {}
         for first in range(0, len(words), 1024):
             group = words[first : first + 1024]
             windows = [word[start:stop] for word in group for start, stop in _windows(word)]
             encodings = iter(self._tokenizer.encode_batch_fast(windows, add_special_tokens=False))
             for word in group:
-                counted[word] = sum(len(next(encodings).ids) for _ in _windows(word))
-        kept = {word: count for word, count in counted.items() if len(word) <= _LONGEST_REMEMBERED}
-        # A new dictionary, never a changed one: another thread may be reading the old one.
-        self._known = kept if len(self._known) > _MOST_REMEMBERED else self._known | kept
-        return known | counted
+                counted[word] = sum([len(next(encodings).ids) for _ in _windows(word)])
+        if len(self._known) > _MOST_REMEMBERED:
+            # A new dictionary: another thread may be reading the old one, where words are added and never removed.
+            self._known = {}
+        self._known.update({word: count for word, count in counted.items() if len(word) <= _LONGEST_REMEMBERED})
+        return counted
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Each token's first character and the one after its last, in order.

@@ -17,8 +17,8 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 CUT_ONLY: Final = 99
-"""Rank of a boundary that is used only to cut a piece that would be too large otherwise."""
-GLUE: Final = 100
+"""Rank, from which on a boundary is used only to cut a piece that would be too large otherwise; the strongest is cut first."""
+GLUE: Final = 200
 """Rank of a boundary that is cut only when nothing else is left: after a heading, inside a word."""
 
 _KEY_CHARS: Final = 64

@@ -13,12 +13,13 @@ from ingest_worker.chunk.counting import Counter
 from ingest_worker.chunk.fences import chunk_code_block
 from ingest_worker.chunk.prose import Sizes, chunk_run
 from ingest_worker.chunk.table import chunk_table
-from ingest_worker.chunk.units import PARAGRAPH, PIECE, Unit, text_units
+from ingest_worker.chunk.units import PIECE, Lists, Unit, text_units
 from shared.documents import Chunk, Element, ElementKind, ParsedDocument, Span
 
 _LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _ATTRIBUTES: Final = re.compile(r"\s*\{[:#.][^}]*\}\s*$|\s*\{\s*#[^}]*\}\s*$|<[^>]+>")
 _MARKS: Final = re.compile(r"[`*]+|(?<!\w)_+|_+(?!\w)|\\(?=[^\w\s])")
+_PLAIN: Final = re.compile(r"[^\[`*_\\<{]*")
 _SECTION_CHARS: Final = 200
 
 
@@ -40,6 +41,8 @@ def chunk_document(
 
 def heading_name(text: str) -> str:
     """A heading as people read it: without marks, link targets and anchors."""
+    if _PLAIN.fullmatch(text):
+        return " ".join(text.split())[:_SECTION_CHARS]
     text = _ATTRIBUTES.sub("", _LINK.sub(r"\1", text))
     return " ".join(_MARKS.sub("", text).split())[:_SECTION_CHARS]
 
@@ -48,6 +51,7 @@ def _chunks(elements: tuple[Element, ...], counter: Counter, sizes: Sizes) -> It
     path: list[tuple[int, str]] = []
     run: list[Unit] = []
     part = Span().part
+    lists = Lists()
     for element in elements:
         if element.span.part != part:
             # A slide, a sheet or an attachment is cited by itself, and its headings end with it.
@@ -59,13 +63,13 @@ def _chunks(elements: tuple[Element, ...], counter: Counter, sizes: Sizes) -> It
             level = min(max(element.level or 1, 1), 6)
             path = [(depth, name) for depth, name in path if depth < level]
             path.append((level, heading_name(element.text) or element.text[:_SECTION_CHARS]))
+            lists.clear()
             run += _heading_units(element, level, tuple(name for _, name in path), counter, sizes)
         elif element.kind is ElementKind.TEXT:
-            run += text_units(
-                element.text, element.span, section, counter, limit=sizes.limit, first_rank=_rank_after(run, element)
-            )
+            rank = _rank_after(run, element)
+            run += text_units(element.text, element.span, section, counter, limit=sizes.limit, first_rank=rank, lists=lists)
         else:
-            small = _small_block(element, section, run, counter, sizes)
+            small = _small_block(element, section, run, counter, sizes, lists)
             if small is not None:
                 run.append(small)
                 continue
@@ -81,35 +85,41 @@ def _chunks(elements: tuple[Element, ...], counter: Counter, sizes: Sizes) -> It
 
 def _heading_units(element: Element, level: int, section: tuple[str, ...], counter: Counter, sizes: Sizes) -> list[Unit]:
     text = f"{'#' * level} {' '.join(element.text.split())}"
+    key = boundary_key(text)
     units = text_units(text, element.span, section, counter, limit=sizes.limit, first_rank=level)
-    units[1:] = [replace(unit, rank=GLUE) for unit in units[1:]]
-    return [replace(unit, kind=ElementKind.HEADING, key=boundary_key(text)) for unit in units]
+    return [replace(unit, kind=ElementKind.HEADING, key=key, rank=GLUE if i else level) for i, unit in enumerate(units)]
 
 
-def _rank_after(run: list[Unit], element: Element) -> int:
-    """The rank of the boundary before an element: weakest after a heading, weak when a sentence goes on on the next page."""
+def _rank_after(run: list[Unit], element: Element) -> int | None:
+    """The rank of the boundary before an element: weakest after a heading, weak when a sentence goes on on the next page.
+
+    None: that of its own first line.
+    """
     if not run:
-        return PARAGRAPH
+        return None
     last = run[-1]
     if last.kind is ElementKind.HEADING:
         return GLUE
     next_page = last.span.page_end != element.span.page_start
     if next_page and last.text[-1].isalnum() and element.text.lstrip()[:1].islower():
         return PIECE
-    return PARAGRAPH
+    return None
 
 
-def _small_block(element: Element, section: tuple[str, ...], run: list[Unit], counter: Counter, sizes: Sizes) -> Unit | None:
+def _small_block(
+    element: Element, section: tuple[str, ...], run: list[Unit], counter: Counter, sizes: Sizes, lists: Lists
+) -> Unit | None:
     """A code block that is too small to stand alone, as one unit of the text around it."""
     if element.kind is not ElementKind.CODE or len(element.text) > sizes.small * 8:
         return None
     tokens = counter.count_many([element.text])[0]
     if tokens >= sizes.small:
         return None
+    rank = _rank_after(run, element)
     return Unit(
         text=element.text,
         tokens=tokens,
-        rank=_rank_after(run, element),
+        rank=lists.rank_of(element.text, paragraph=True) if rank is None else rank,
         key=boundary_key(element.text),
         span=element.span,
         section=section,
@@ -133,14 +143,16 @@ def _introduction(run: list[Unit], sizes: Sizes) -> tuple[list[Unit], list[Unit]
 
 
 def _counted(chunks: list[Chunk], counter: Counter, target: int) -> Iterator[Chunk]:
-    """The chunks with the true number of tokens of their text. Sums of parts can be off by one or two for each part."""
-    counts = counter.count_many([chunk.text for chunk in chunks])
-    for chunk, tokens in zip(chunks, counts, strict=True):
+    """The chunks with the number of tokens of their text, where that is not known yet; the few that are too large, halved."""
+    unknown = [chunk for chunk in chunks if not chunk.tokens]
+    counts = iter(counter.count_many([chunk.text for chunk in unknown]))
+    for chunk in chunks:
+        tokens = chunk.tokens or next(counts)
         if tokens <= target or len(chunk.text) < 2:
-            yield replace(chunk, tokens=tokens)
+            yield chunk if chunk.tokens else replace(chunk, tokens=tokens)
         else:
             half = _middle(chunk.text)
-            parts = [replace(chunk, text=part) for part in (chunk.text[:half], chunk.text[half:]) if part.strip()]
+            parts = [replace(chunk, text=part, tokens=0) for part in (chunk.text[:half], chunk.text[half:]) if part.strip()]
             yield from _counted(parts, counter, target)
 
 

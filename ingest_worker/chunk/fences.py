@@ -15,7 +15,7 @@ from ingest_worker.chunk.sentences import split_pieces
 from ingest_worker.chunk.units import Unit, join
 from shared.documents import Chunk, ChunkKind, Element
 
-_FENCE: Final = re.compile(r"^[ \t]*(?P<fence>`{3,}|~{3,})")
+_FENCE: Final = re.compile(r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})")
 
 
 def chunk_code_block(
@@ -42,8 +42,8 @@ def _split(block: Element, introduction: str, whole: Chunk, counter: Counter, si
     opening = _FENCE.match(lines[0])
     head, body, closed = "", lines, ""
     if opening:
-        head, closed = lines[0], opening["fence"]
-        body = lines[1:-1] if len(lines) > 1 and lines[-1].strip().startswith(closed) else lines[1:]
+        head, closed = lines[0], opening["indent"] + opening["fence"]
+        body = lines[1:-1] if len(lines) > 1 and lines[-1].strip().startswith(opening["fence"]) else lines[1:]
     before, around = counter.count_many([introduction, f"{head} {closed}"])
     limit = max(sizes.target - before - around, sizes.target // 3)
     places, texts = _code_lines(body, max(8, limit // 2))

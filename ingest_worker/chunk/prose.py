@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ingest_worker.chunk.borders import Rules, find_borders
-from ingest_worker.chunk.units import BIG_PARAGRAPH, FIRM, Unit, join, mark_big_paragraphs
+from ingest_worker.chunk.units import BIG_PARAGRAPH, FIRM, Unit, common_section, join, keep_whole, mark_big_paragraphs
 from shared.documents import Chunk, ChunkKind, ElementKind, Span
 
 
@@ -50,8 +50,8 @@ class Sizes:
 
 
 def chunk_run(run: Sequence[Unit], sizes: Sizes) -> list[Chunk]:
-    """Chunks of one run of text that no table or large code block interrupts; `tokens` is made true by the caller."""
-    units = mark_big_paragraphs(list(run), big=sizes.big_paragraph)
+    """Chunks of one run of text that no table or large code block interrupts; where `tokens` is 0 the caller counts."""
+    units = mark_big_paragraphs(keep_whole(list(run), sizes.limit), big=sizes.big_paragraph)
     tokens = [unit.tokens for unit in units]
     ranks = [unit.rank for unit in units]
     keys = [unit.key for unit in units]
@@ -61,7 +61,7 @@ def chunk_run(run: Sequence[Unit], sizes: Sizes) -> list[Chunk]:
     for start, end in pairwise(borders):
         body = units[start:end]
         room = min(sizes.overlap, sizes.target - sum(tokens[start:end]))
-        lead = _overlap(units[previous:start], room) if body[0].kind is not ElementKind.HEADING else []
+        lead = _overlap(units[previous:start], room) if start and body[0].kind is not ElementKind.HEADING else []
         chunks.append(_chunk(lead, body))
         previous = start
     return chunks
@@ -95,7 +95,7 @@ def _tail(unit: Unit, room: int) -> list[Unit]:
     tail = text[start:]
     line = unit.span.line_end
     span = unit.span if line is None else replace(unit.span, line_start=line - tail.count("\n"))
-    return [replace(unit, text=tail, tokens=room, span=span)]
+    return [replace(unit, text=tail, tokens=0, span=span)]
 
 
 def _chunk(lead: list[Unit], body: Sequence[Unit]) -> Chunk:
@@ -106,8 +106,9 @@ def _chunk(lead: list[Unit], body: Sequence[Unit]) -> Chunk:
     return Chunk(
         kind=ChunkKind.CODE if is_code else ChunkKind.TEXT,
         text=join(units),
-        tokens=sum(unit.tokens for unit in units),
-        section=(content or body)[0].section,
+        # Parts without white space between them, and the beginning of an overlap, have to be counted again.
+        tokens=sum([unit.tokens for unit in units]) if all(unit.tokens and unit.gap for unit in units) else 0,
+        section=common_section([unit.section for unit in content or body]),
         language=content[0].language if is_code else None,
         span=span_of(units),
     )
@@ -117,5 +118,6 @@ def span_of(units: Sequence[Unit]) -> Span:
     """The span of neighbouring units."""
     span = units[0].span
     for unit in units[1:]:
-        span = span.union(unit.span)
+        if unit.span is not span:
+            span = span.union(unit.span)
     return span

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, cast
 
-from tree_sitter import Node, Parser
-from tree_sitter_language_pack import get_parser
+from tree_sitter import Node, Parser, Range
+from tree_sitter_language_pack import get_language, get_parser
 
-from ingest_worker.chunk.borders import CUT_ONLY
-from ingest_worker.chunk.symbols import definition_name, is_container, is_definition
+from ingest_worker.chunk.apart import outline_apart
+from ingest_worker.chunk.grammars import BODIES, FLAT
+from ingest_worker.chunk.outlines import Definition, Outline
+from ingest_worker.chunk.symbols import Named, read_definition
 
 DEFINITION: Final = 1
 """Rank of the boundary before a definition at the outermost level; one inside a class, module or impl is one weaker."""
@@ -25,28 +27,10 @@ _WRAPPER: Final = re.compile(
 )
 _MOST_BYTES: Final = 4 * 1024 * 1024
 """Larger files are packed by lines: no file of that size is written by hand."""
+MAY_HANG: Final = frozenset(("cobol", "perl"))
+"""Grammars that were seen to run for ever (`make fuzz` looks for more): they run in a process of their own."""
+_WITH_SCRIPTS: Final = frozenset(("vue", "svelte", "astro", "html"))
 _ATTACHED: Final = re.compile(r"comment|attribute|annotation|decorator|pragma|^signature$")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
-    """A named unit: lines `start` to `end`, both 0-based and inclusive, with the comments that belong to it."""
-
-    path: str
-    start: int
-    end: int
-
-
-@dataclass(slots=True)
-class Outline:
-    """The ranks of the boundaries before lines that begin something, and the definitions in order of their start."""
-
-    ranks: dict[int, int] = field(default_factory=dict)
-    definitions: list[Definition] = field(default_factory=list)
-
-    def mark(self, line: int, rank: int) -> None:
-        """A boundary before `line`; the strongest wins."""
-        self.ranks[line] = min(rank, self.ranks.get(line, CUT_ONLY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +48,28 @@ class _Context:
 
 
 def outline(text: str, language: str | None) -> Outline | None:
+    """The outline of a file, or None when there is no grammar for it, or none that comes to an end with it."""
+    if language in MAY_HANG and len(text) <= _MOST_BYTES:
+        return outline_apart(text, language)
+    return read_outline(text, language)
+
+
+def read_outline(text: str, language: str | None) -> Outline | None:
     """The outline of a file, or None when there is no grammar for it or the file is too large for one.
 
     Broken syntax gives an outline of what could be read. The walk is a loop, so no nesting can exhaust the stack.
     """
     parser = _parser(language) if language else None
     source = text.encode("utf-8", "replace")
-    if parser is None or len(source) > _MOST_BYTES:
+    if language is None or parser is None or len(source) > _MOST_BYTES:
         return None
     found = Outline()
     lines = source.split(b"\n")
-    tree = parser.parse(source)
-    stack = [(tree.root_node, _Context())]
-    while stack:
-        node, context = stack.pop()
-        stack += _visit(node, context, found, lines, language or "")
+    root = parser.parse(source).root_node
+    _walk(root, found, lines, language)
+    if language in _WITH_SCRIPTS:
+        for script in _scripts(root):
+            _walk(_script_parser(script).parse(source).root_node, found, lines, "tsx")
     found.definitions.sort(key=lambda definition: (definition.start, -definition.end))
     return found
 
@@ -91,17 +82,45 @@ def _parser(language: str) -> Parser | None:
         return None
 
 
+def _scripts(root: Node) -> list[Node]:
+    """The scripts in a page or component, in whichever language they are written: JavaScript or TypeScript."""
+    found: list[Node] = []
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node.type == "script_element":
+            found += [child for child in node.named_children if child.type == "raw_text"]
+        elif node.type in ("frontmatter", "frontmatter_js_block"):
+            found.append(node)
+        else:
+            stack += node.named_children
+    return found
+
+
+def _script_parser(script: Node) -> Parser:
+    part = Range(script.start_point, script.end_point, script.start_byte, script.end_byte)
+    return Parser(get_language("tsx"), included_ranges=[part])
+
+
+def _walk(root: Node, found: Outline, lines: list[bytes], language: str) -> None:
+    stack = [(root, _Context())]
+    while stack:
+        node, context = stack.pop()
+        stack += _visit(node, context, found, lines, language)
+
+
 def _visit(node: Node, context: _Context, found: Outline, lines: list[bytes], language: str) -> list[tuple[Node, _Context]]:
     """Mark the boundaries before the children of a node; return those that have lines of their own inside."""
     deeper: list[tuple[Node, _Context]] = []
     attached: int | None = None
     attached_end = -2
-    for child in node.children:
-        start, end = child.start_point.row, child.end_point.row
-        if child.end_point.column == 0 and end > start:
-            end -= 1
+    before: _Context | None = None
+    children = node.children
+    for i, child in enumerate(children):
+        start, end = child.start_point.row, _last_row(child)
         own_line = not lines[start][: child.start_point.column].strip()
-        if own_line and _is_attached(child, language):
+        named = read_definition(child, language)
+        if own_line and named is None and _is_attached(child, language):
             # A comment belongs to what follows it directly.
             if attached_end + 1 < start:
                 attached = start
@@ -112,29 +131,50 @@ def _visit(node: Node, context: _Context, found: Outline, lines: list[bytes], la
         if context.first is not None:
             first = min(first, context.first)
         wrapper = first if _WRAPPER.fullmatch(child.type) else None
-        inner = replace(context, depth=context.depth + 1, first=wrapper)
-        name = definition_name(child, language) if is_definition(child, language) else None
-        if name is not None:
-            inner = _define(child, name, first, end, context, found, own_line=own_line)
-        elif own_line and child.is_named and first == start:
+        inner = before if before is not None and child.type == BODIES[language][1] else None
+        before = None
+        if named is not None:
+            whole = max(end, _end_of_unit(children, i, language))
+            inner = _define(child, named, (first, whole), context, found, own_line=own_line)
+            before = inner if whole > end and language in BODIES else None
+        elif own_line and child.is_named and first == start and inner is None:
             _mark_statement(found, start, context, lines)
         if child.child_count and (end > start or wrapper is not None):
-            deeper.append((child, inner))
+            deeper.append((child, inner or replace(context, depth=context.depth + 1, first=wrapper)))
         attached = None
     return deeper
+
+
+def _last_row(node: Node) -> int:
+    start, end = node.start_point.row, node.end_point
+    return end.row - 1 if end.column == 0 and end.row > start else end.row
+
+
+def _end_of_unit(children: list[Node], at: int, language: str) -> int:
+    """The last line of a definition that goes on after its own node: in its body, or until the next one of its kind."""
+    node = children[at]
+    heads, body = BODIES.get(language, (frozenset(), ""))
+    if node.type in heads and at + 1 < len(children) and children[at + 1].type == body:
+        return _last_row(children[at + 1])
+    flat = FLAT.get(language, ())
+    if node.type not in flat:
+        return -1
+    following = next((child for child in children[at + 1 :] if child.type in flat), None)
+    return following.start_point.row - 1 if following is not None else _last_row(children[-1])
 
 
 def _is_attached(node: Node, language: str) -> bool:
     if language == "elixir" and node.type == "unary_operator":
         return node.child_count > 0 and node.children[0].type == "@"
-    return node.is_named and bool(_ATTACHED.search(node.type)) and not is_definition(node, language)
+    return node.is_named and bool(_ATTACHED.search(node.type))
 
 
-def _define(node: Node, name: str, first: int, end: int, context: _Context, found: Outline, *, own_line: bool) -> _Context:
-    if context.path.rpartition(".")[2] == name and context.started == node.start_point.row:
+def _define(node: Node, named: Named, lines: tuple[int, int], context: _Context, found: Outline, *, own_line: bool) -> _Context:
+    if context.path.rpartition(".")[2] == named.name and context.started == node.start_point.row:
         return replace(context, depth=context.depth + 1, first=None)
-    path = f"{context.path}.{name}" if context.path else name
-    found.definitions.append(Definition(path=path, start=first, end=end))
+    path = f"{context.path}.{named.name}" if context.path else named.name
+    first, end = lines
+    found.definitions.append(Definition(path=path, start=first, end=end, head=named.row))
     if own_line or first != node.start_point.row:
         if context.inside_function:
             found.mark(first, STATEMENT + 2 * min(context.depth, _DEEPEST) - 1)
@@ -146,7 +186,7 @@ def _define(node: Node, name: str, first: int, end: int, context: _Context, foun
         path=path,
         depth=context.depth + 1,
         nesting=context.nesting + 1,
-        inside_function=context.inside_function or not is_container(node),
+        inside_function=context.inside_function or not named.holds_members,
         started=node.start_point.row,
     )
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import codecs
 import re
+import unicodedata
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from charset_normalizer import from_bytes
-
+from ingest_worker.parse.alphabets import LATIN, RARE, SCRIPTS
 from shared.text import clean_text
 
 _MARKS: Final = (
@@ -27,40 +28,36 @@ _SAMPLE: Final = 64 * 1024
 _BAD_BYTES_ALLOWED: Final = 0.02
 """Share of a file's non-ASCII bytes that may be no UTF-8 while the file is still taken as UTF-8."""
 _PLAUSIBLE: Final = 0.3
-"""Smallest share of a script's commonest letters among its non-ASCII letters that makes a codec believable."""
+"""Smallest share of a script's commonest letters, or of a language's, among the letters beside a–z that is believed."""
 
-# The commonest letters of the scripts that each codec serves. Letter frequency by script, because a detector's coherence score
-# is built on Latin letters and is low for all others.
-_KANA: Final = frozenset(chr(c) for c in range(0x3041, 0x30FF))
-_CYRILLIC: Final = frozenset("оеаинтсрвлкмдпу")
-_HANGUL: Final = frozenset("이다는을의에가하고지도사기로를리은한어나서자인대시정그일")
-_COMMON: Final[dict[str, frozenset[str]]] = {
-    "cp932": _KANA,
-    "euc_jp": _KANA,
-    "gb18030": frozenset("的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年发"),
-    "big5": frozenset("的一是不了在人有我他這個們中來上大為和國地到以說時要就出會可也你對生能而子那得於著下自之年發"),
-    "cp949": _HANGUL,
-    "cp1251": _CYRILLIC,
-    "koi8_r": _CYRILLIC,
-    "cp1253": frozenset("αοιετσνηυρπκλμςάίό"),
-    "cp1255": frozenset("יוהלאתרבשמנ"),
-    "cp1256": frozenset("اليمنوترةبعد"),
-}
-_LATIN: Final = ("cp1252", "cp1250", "cp1254", "latin-1")
-_SYMBOL_IN_WORD: Final = re.compile(r"[^\W\d_][\u00a1-\u00bf\u00d7\u00f7\u2020-\u20ab\u2122](?=[^\W\d_])")
+_TYPOGRAPHY: Final = frozenset("“”„‘’‚‹›«»–—…•€©®™°§¶†‡·¿¡²³½¼¾×÷±µ¢£¥¤¬¦¨¯¸´ˆ˜‰ \xa0")
+_MARKS_AND_STOPS: Final = frozenset(("Mn", "Mc", "Po", "Ps", "Pe", "Lm", "Zs", "Nd"))
+_SYMBOL_IN_WORD: Final = re.compile(r"[^\W\d_][^\w\s\x00-\x7f’‘´·-](?=[^\W\d_])")
 _CONTROL_BYTES: Final = bytes(byte for byte in range(1, 32) if byte not in b"\t\n\r\f\x1b")
-_FOREIGN: Final = re.compile(r"[^\W\d_\x00-\x7f]")
+_FOREIGN: Final = re.compile(r"[^\x00-\x7f]")
 _FOREIGN_IN_LATIN_WORD: Final = re.compile(r"[A-Za-z][^\W\d_\x00-\x7f]|[^\W\d_\x00-\x7f](?=[A-Za-z])")
+_AFTER_SMALL: Final = re.compile(r"(?<=[a-zß-öø-ÿа-яёα-ω])[^\W\d_\x00-\x7f]")
 _C1: Final = re.compile("[\x80-\x9f]")
+_FOREIGN_LINES: Final = re.compile(rb"[^\n]*[\x80-\xff][^\n]*\n?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """Clean text, the codec that made it, and how many characters had to be replaced."""
+    """Clean text, the codec that made it, how sure that is (0 to 1), and how many characters had to be replaced.
+
+    `confidence` is 1 where the bytes say what they are: a byte order mark, or strict UTF-8. Else it is the share of letters that
+    are usual in a script or language of the codec, less for little text; it orders guesses and is no probability.
+    """
 
     text: str
     codec: str
+    confidence: float = 1.0
     replaced: int = 0
+
+    @property
+    def label(self) -> str:
+        """What is recorded of the encoding: `utf-8`, or `cp1252 (confidence 0.83)`."""
+        return self.codec if self.confidence >= 1 else f"{self.codec} (confidence {self.confidence:.2f})"
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -74,23 +71,25 @@ def decode(data: bytes) -> Decoded:
     """Decode a text file. Never raises: what fits no codec is decoded as UTF-8 with replacements."""
     for mark, codec in _MARKS:
         if data.startswith(mark):
-            return _with_codec(data, codec)
+            return _with_codec(data, codec, 1.0)
+    if b"\x1b$" in data and _decodes(data, "iso2022_jp") is not None:
+        return _with_codec(data, "iso2022_jp", 0.99)
     try:
         return Decoded(text=clean_text(data.decode("utf-8")), codec="utf-8")
     except UnicodeDecodeError:
         pass
     wide = _utf16_without_mark(data)
     if wide is not None:
-        return _with_codec(data, wide)
+        return _with_codec(data, wide, 0.95)
     replaced = data.decode("utf-8", "replace")
     bad = replaced.count("\ufffd") - data.count(b"\xef\xbf\xbd")
-    good = sum(1 for character in replaced if character > "\x7f") - bad
+    good = len(_FOREIGN.findall(replaced)) - bad
     if good and bad <= max(1, good * _BAD_BYTES_ALLOWED):
-        return Decoded(text=clean_text(replaced), codec="utf-8", replaced=bad)
-    legacy = _legacy_codec(data)
-    if legacy is not None:
-        return _with_codec(data, legacy)
-    return Decoded(text=clean_text(replaced), codec="utf-8", replaced=bad)
+        return Decoded(text=clean_text(replaced), codec="utf-8", confidence=min(0.99, good / (good + bad)), replaced=bad)
+    codec, confidence = _legacy_codec(data)
+    if confidence >= _PLAUSIBLE:
+        return _with_codec(data, codec, confidence)
+    return Decoded(text=clean_text(replaced), codec="utf-8", confidence=good / (good + bad), replaced=bad)
 
 
 def looks_like_text(data: bytes) -> bool:
@@ -100,13 +99,12 @@ def looks_like_text(data: bytes) -> bool:
         return True
     if b"\0" in sample:
         return False
-    controls = sum(sample.count(byte) for byte in _CONTROL_BYTES)
-    return controls <= len(sample) * 0.005
+    return len(sample) - len(sample.translate(None, _CONTROL_BYTES)) <= len(sample) * 0.005
 
 
-def _with_codec(data: bytes, codec: str) -> Decoded:
+def _with_codec(data: bytes, codec: str, confidence: float) -> Decoded:
     text = data.decode(codec, "replace")
-    return Decoded(text=clean_text(text), codec=codec, replaced=text.count("\ufffd"))
+    return Decoded(text=clean_text(text), codec=codec, confidence=confidence, replaced=text.count("\ufffd"))
 
 
 def _utf16_without_mark(data: bytes) -> str | None:
@@ -115,7 +113,7 @@ def _utf16_without_mark(data: bytes) -> str | None:
         return None
     pairs = len(sample) // 2
     even, odd = sample[0::2].count(0), sample[1::2].count(0)
-    if sum(sample.count(byte) for byte in _CONTROL_BYTES) > pairs * 0.01:
+    if len(sample) - len(sample.translate(None, _CONTROL_BYTES)) > pairs * 0.01:
         return None
     if odd > pairs * 0.4 and even < pairs * 0.05:
         return "utf-16-le"
@@ -124,15 +122,28 @@ def _utf16_without_mark(data: bytes) -> str | None:
     return None
 
 
-def _legacy_codec(data: bytes) -> str | None:
-    sample = data[:_SAMPLE]
-    if b"\x1b$" in sample and _decodes(sample, "iso2022_jp") is not None:
-        return "iso2022_jp"
-    scores = {codec: _plausibility(sample, codec) for codec in _COMMON}
+def _legacy_codec(data: bytes) -> tuple[str, float]:
+    """The most plausible codec and its score from 0 to 1."""
+    sample = _foreign_lines(data)
+    scores = {codec: _script_score(sample, codec) for codec in SCRIPTS}
     best = max(scores, key=lambda codec: scores[codec])
     if scores[best] >= _PLAUSIBLE:
-        return best
-    return _latin_codec(sample)
+        return best, scores[best]
+    scores = {codec: _latin_score(sample, codec) for codec in LATIN}
+    best = max(scores, key=lambda codec: scores[codec])
+    return best, scores[best]
+
+
+def _foreign_lines(data: bytes) -> bytes:
+    """The first lines that have other bytes than ASCII: they may stand anywhere in a file."""
+    lines: list[bytes] = []
+    room = _SAMPLE
+    for match in _FOREIGN_LINES.finditer(data):
+        lines.append(match[0][:room])
+        room -= len(lines[-1])
+        if room <= 0:
+            break
+    return b"".join(lines)
 
 
 def _decodes(sample: bytes, codec: str) -> str | None:
@@ -143,30 +154,45 @@ def _decodes(sample: bytes, codec: str) -> str | None:
         return None
 
 
-def _plausibility(sample: bytes, codec: str) -> float:
+def _script_score(sample: bytes, codec: str) -> float:
     text = _decodes(sample, codec)
     if text is None:
         return 0.0
-    letters = _FOREIGN.findall(text)
-    foreign = sum(1 for character in text if character > "\x7f")
-    if not letters or len(letters) < foreign * 0.5:
+    foreign = _FOREIGN.findall(text)
+    letters = [character for character in foreign if character.isalpha()]
+    if not letters or len(letters) < len(foreign) * 0.5:
         return 0.0
     # Letters of another script inside Latin words are accents read with the wrong codec.
     if len(_FOREIGN_IN_LATIN_WORD.findall(text)) > len(letters) * 0.3:
         return 0.0
-    return sum(1 for character in letters if character in _COMMON[codec]) / len(letters)
+    common = SCRIPTS[codec]
+    usual = float(sum(1 for letter in letters if letter in common or letter.lower() in common))
+    signs = sum(
+        1 for sign in foreign if not sign.isalpha() and (sign in _TYPOGRAPHY or unicodedata.category(sign) in _MARKS_AND_STOPS)
+    )
+    strange = len(foreign) - len(letters) - signs + 2 * _capitals_in_words(text)
+    if sum(1 for letter in letters if letter.isupper()) > len(letters) * 0.6:
+        usual *= 0.8
+    return max(0.0, (usual - 2 * strange) / len(letters)) * _evidence(len(letters))
 
 
-def _latin_codec(sample: bytes) -> str | None:
-    """Western European unless another Latin codec reads clearly better: symbols do not stand inside words."""
-    suggested = [match.encoding for match in from_bytes(sample, cp_isolation=["cp1252", "cp1250", "cp1254"])]
-    order = sorted(_LATIN, key=lambda codec: (codec != "cp1252", codec not in suggested))
-    readable: dict[str, int] = {}
-    for codec in order:
-        text = _decodes(sample, codec)
-        if text is not None and len(_C1.findall(text)) <= len(text) * 0.01:
-            readable[codec] = len(_SYMBOL_IN_WORD.findall(text))
-    if not readable:
-        return None
-    best = min(readable, key=lambda codec: readable[codec])
-    return best if readable[best] <= max(2, len(sample) * 0.05) else None
+def _latin_score(sample: bytes, codec: str) -> float:
+    """How well the letters beside a–z fit one language; symbols do not stand inside words, nor capitals after small letters."""
+    text = _decodes(sample, codec)
+    if text is None:
+        return 0.0
+    foreign = _FOREIGN.findall(text)
+    letters = Counter(character for character in foreign if character.isalpha())
+    odd = 2 * len(_SYMBOL_IN_WORD.findall(text)) + 2 * _capitals_in_words(text) + 3 * len(_C1.findall(text))
+    usual = max(sum(n for letter, n in letters.items() if letter in profile) for profile in LATIN[codec].values())
+    signs = sum(1 for character in foreign if character in _TYPOGRAPHY)
+    fit = (usual + signs * 0.9 - odd) / max(1, len(foreign)) - RARE.get(codec, 0.0)
+    return max(0.0, fit) * _evidence(len(foreign))
+
+
+def _capitals_in_words(text: str) -> int:
+    return sum(1 for letter in _AFTER_SMALL.findall(text) if letter.isupper())
+
+
+def _evidence(letters: int) -> float:
+    return letters / (letters + 0.5)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib.metadata import version
 
-_PARSER = 2
+_PARSER = 3
 """Raise it when a parser reads files differently."""
-_CHUNKER = 1
+_CHUNKER = 2
 """Raise it when a chunker cuts differently."""
 _LIBRARIES = (
     "lxml",
@@ -15,6 +15,7 @@ _LIBRARIES = (
     "mdit-py-plugins",
     "msoffcrypto-tool",
     "olefile",
+    "pdfminer.six",
     "pypdfium2",
     "python-calamine",
     "tree-sitter",

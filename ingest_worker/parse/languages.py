@@ -3,227 +3,148 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
-_EXTENSIONS_OF: Final[dict[str, str]] = {
-    "actionscript": "as",
-    "ada": "ada adb ads",
-    "agda": "agda",
-    "apex": "cls trigger",
-    "arduino": "ino",
-    "asm": "asm s nas nasm a51",
-    "astro": "astro",
-    "bash": "sh bash zsh ksh bats command ebuild eclass",
-    "beancount": "beancount",
-    "bibtex": "bib",
-    "bicep": "bicep bicepparam",
-    "bitbake": "bb bbappend bbclass",
-    "bsl": "bsl os",
-    "c": "c h",
-    "cairo": "cairo",
-    "capnp": "capnp",
-    "chatito": "chatito",
-    "clarity": "clar",
-    "clojure": "clj cljs cljc edn",
-    "cmake": "cmake",
-    "cobol": "cob cbl cobol cpy",
-    "commonlisp": "lisp lsp cl asd",
-    "cpon": "cpon",
-    "cpp": "cpp cc cxx c++ hpp hh hxx h++ ipp tpp inl ixx cppm",
-    "csharp": "cs csx",
-    "css": "css less",
-    "cuda": "cu cuh",
-    "d": "d di",
-    "dart": "dart",
-    "dockerfile": "dockerfile containerfile",
-    "dtd": "dtd ent",
-    "elisp": "el",
-    "elixir": "ex exs",
-    "elm": "elm",
-    "embeddedtemplate": "erb ejs",
-    "erlang": "erl hrl escript",
-    "fennel": "fnl",
-    "firrtl": "fir",
-    "fish": "fish",
-    "fortran": "f f77 f90 f95 f03 f08 for fpp ftn",
-    "fsharp": "fs fsx",
-    "fsharp_signature": "fsi",
-    "func": "fc",
-    "gdscript": "gd",
-    "gleam": "gleam",
-    "glsl": "glsl vert frag geom comp tesc tese",
-    "gn": "gn gni",
-    "go": "go",
-    "graphql": "graphql gql graphqls",
-    "groovy": "groovy gradle gvy",
-    "hack": "hack hh",
-    "hare": "ha",
-    "haskell": "hs",
-    "haxe": "hx",
-    "hcl": "hcl nomad",
-    "heex": "heex",
-    "hlsl": "hlsl fx fxh hlsli",
-    "hyprlang": "hl",
-    "ini": "ini cfg conf desktop service editorconfig",
-    "ispc": "ispc",
-    "janet": "janet",
-    "java": "java",
-    "javascript": "js mjs cjs jsx es6",
-    "json": "json jsonc json5 jsonl ndjson geojson webmanifest avsc",
-    "jsonnet": "jsonnet libsonnet",
-    "julia": "jl",
-    "kdl": "kdl",
-    "kotlin": "kt kts",
-    "latex": "tex sty ltx dtx ins",
-    "linkerscript": "ld lds",
-    "llvm": "ll",
-    "lua": "lua rockspec",
-    "luau": "luau",
-    "magik": "magik",
-    "make": "mk mak make",
-    "matlab": "m",
-    "mermaid": "mmd mermaid",
-    "netlinx": "axs axi",
-    "nim": "nim nims nimble",
-    "ninja": "ninja",
-    "nix": "nix",
-    "nqc": "nqc",
-    "objc": "mm",
-    "ocaml": "ml",
-    "ocaml_interface": "mli",
-    "odin": "odin",
-    "pascal": "pas pp dpr lpr",
-    "perl": "pl pm t",
-    "pgn": "pgn",
-    "php": "php phtml php5 inc",
-    "po": "po pot",
-    "pony": "pony",
-    "powershell": "ps1 psm1 psd1",
-    "prisma": "prisma",
-    "properties": "properties",
-    "proto": "proto",
-    "purescript": "purs",
-    "python": "py pyi pyw pyx wsgi",
-    "qmljs": "qml",
-    "query": "scm",
-    "r": "r",
-    "racket": "rkt",
-    "re2c": "re2c",
-    "rego": "rego",
-    "ron": "ron",
-    "ruby": "rb rake gemspec podspec ru jbuilder",
-    "rust": "rs",
-    "scala": "scala sc sbt",
-    "scheme": "ss sld sls",
-    "scss": "scss",
-    "smali": "smali",
-    "smithy": "smithy",
-    "solidity": "sol",
-    "sparql": "sparql rq",
-    "sql": "sql ddl psql",
-    "squirrel": "nut",
-    "starlark": "bzl star bazel",
-    "svelte": "svelte",
-    "swift": "swift",
-    "tablegen": "td",
-    "tcl": "tcl tm",
-    "terraform": "tf tfvars",
-    "thrift": "thrift",
-    "toml": "toml",
-    "tsx": "tsx",
-    "twig": "twig",
-    "typescript": "ts mts cts",
-    "typst": "typ",
-    "udev": "rules",
-    "ungrammar": "ungram",
-    "uxntal": "tal",
-    "v": "vsh",
-    "verilog": "v sv svh vh",
-    "vhdl": "vhd vhdl",
-    "vim": "vim vimrc",
-    "vue": "vue",
-    "wast": "wast",
-    "wat": "wat",
-    "wgsl": "wgsl",
-    "xml": "xml xsd xsl xslt xmi wsdl rng plist csproj vbproj fsproj props targets xaml resx dita ditamap pom kml gpx jats",
-    "yaml": "yaml yml",
-    "yuck": "yuck",
-    "zig": "zig zon",
-}
-BY_EXTENSION: Final[dict[str, str]] = {
-    extension: language for language, extensions in _EXTENSIONS_OF.items() for extension in extensions.split()
-}
+from ingest_worker.parse.language_names import BY_EXTENSION, BY_NAME
 
-_NAMES_OF: Final[dict[str, str]] = {
-    "bash": ".bashrc .bash_profile .bash_aliases .profile .zshrc .zprofile .envrc pkgbuild apkbuild",
-    "cmake": "cmakelists.txt",
-    "dockerfile": "dockerfile containerfile",
-    "gitattributes": ".gitattributes",
-    "gitignore": ".gitignore .dockerignore .npmignore .eslintignore .prettierignore",
-    "gomod": "go.mod",
-    "gosum": "go.sum",
-    "groovy": "jenkinsfile",
-    "ini": ".editorconfig .gitconfig .npmrc .flake8 .pylintrc",
-    "json": ".prettierrc .eslintrc .babelrc composer.lock pipfile.lock flake.lock",
-    "kconfig": "kconfig",
-    "make": "makefile gnumakefile kbuild",
-    "meson": "meson.build meson_options.txt",
-    "pymanifest": "manifest.in",
-    "qmldir": "qmldir",
-    "readline": ".inputrc",
-    "requirements": "requirements.txt requirements-dev.txt constraints.txt",
-    "ruby": "gemfile rakefile vagrantfile podfile fastfile brewfile guardfile capfile",
-    "starlark": "build workspace buck tiltfile",
-    "toml": "pipfile cargo.lock poetry.lock uv.lock pdm.lock",
-    "vim": ".vimrc .gvimrc",
-    "xcompose": ".xcompose",
-    "yaml": ".clang-format .clang-tidy .yamllint",
-}
-BY_NAME: Final[dict[str, str]] = {name: language for language, names in _NAMES_OF.items() for name in names.split()}
+__all__ = ["BY_EXTENSION", "BY_NAME", "language_of"]
 
+_LOOKED_AT: Final = 20_000
+"""Bytes from the beginning of a file that decide between languages."""
 _INTERPRETERS: Final[tuple[tuple[str, str], ...]] = (
-    (r"(ba|z|k|da|a)?sh", "bash"),
+    (r"(ba|z|k|mk|pdk|da|a)?sh|bats", "bash"),
     (r"python[\d.]*|pypy[\d.]*|uv", "python"),
-    (r"node|nodejs|bun", "javascript"),
+    (r"node|nodejs|bun|gjs|qjs|d8|rhino", "javascript"),
     (r"deno|ts-node|tsx", "typescript"),
-    (r"perl[\d.]*", "perl"),
-    (r"ruby[\d.]*", "ruby"),
+    (r"c?perl[\d.]*", "perl"),
+    (r"ruby[\d.]*|macruby|jruby|rake", "ruby"),
     (r"php[\d.]*", "php"),
     (r"lua[\d.]*|luajit", "lua"),
+    (r"luau", "luau"),
     (r"fish", "fish"),
-    (r"tclsh[\d.]*|wish", "tcl"),
+    (r"tclsh[\d.]*|wish[\d.]*|expect", "tcl"),
     (r"Rscript", "r"),
     (r"julia", "julia"),
     (r"pwsh|powershell", "powershell"),
-    (r"make|gmake", "make"),
+    (r"g?make", "make"),
     (r"elixir", "elixir"),
     (r"escript", "erlang"),
-    (r"runghc|runhaskell", "haskell"),
+    (r"runghc|runhaskell|runhugs|stack", "haskell"),
     (r"groovy", "groovy"),
     (r"racket", "racket"),
+    (r"bb|clojure", "clojure"),
+    (r"sbcl|ccl|clisp|ecl", "commonlisp"),
+    (r"guile|gosh|csi|chicken|bigloo|scheme", "scheme"),
+    (r"emacs", "elisp"),
+    (r"dart", "dart"),
+    (r"fennel", "fennel"),
+    (r"janet", "janet"),
+    (r"nix-shell|nix", "nix"),
+    (r"ocaml|ocamlrun|ocamlscript", "ocaml"),
+    (r"rust-script|cargo", "rust"),
+    (r"scala|amm", "scala"),
+    (r"swift", "swift"),
+    (r"instantfpc", "pascal"),
+    (r"osascript|awk|gawk|sed", ""),
 )
-_SHEBANG: Final = re.compile(rb"#!\s*(?:\S*/)?(?:env\s+(?:-\S+\s+)*)?([\w.+-]+)")
+_SHEBANG: Final = re.compile(rb"#!\s*(?:\S*/)?(?:env\s+(?:-\S+\s+|\w+=\S*\s+)*)?([\w.+-]+)")
+# Emacs: `-*- mode: python -*-` or `-*- python -*-` in the first two lines. Vim: `vim: set ft=python :` near the beginning or end.
+_EMACS: Final = re.compile(rb"-\*-[ \t]*(?:[^\r\n]*?\bmode:[ \t]*)?([\w+#-]+)[ \t]*(?:;[^\r\n]*)?-\*-", re.IGNORECASE)
+_VIM: Final = re.compile(rb"\b(?:vim?|ex):[^\r\n]*?\b(?:ft|filetype|syntax)=(\w+)")
+_MODES: Final[dict[str, str]] = {
+    "c++": "cpp", "sh": "bash", "shell-script": "bash", "zsh": "bash", "js": "javascript", "js2": "javascript",
+    "emacs-lisp": "elisp", "lisp": "commonlisp", "lisp-interaction": "elisp", "makefile": "make", "cperl": "perl",
+    "python3": "python", "objc": "objc",
+    "objective-c": "objc", "csharp": "csharp", "f90": "fortran", "tex": "latex", "nxml": "xml", "sgml": "xml", "tf": "terraform",
+    "yml": "yaml", "conf": "ini", "dosini": "ini", "systemverilog": "verilog", "proto": "proto", "rst": "", "text": "",
+}  # fmt: skip
+_TEMPLATES: Final = frozenset(
+    ("in", "j2", "jinja", "jinja2", "tmpl", "tpl", "template", "example", "sample", "dist", "orig", "bak")
+)
+"""Endings that say what the file is for, after the one that says what it holds: `nginx.conf.j2`, `config.yaml.example`."""
 
 
-def _either(pattern: str, then: str, otherwise: str) -> Callable[[str], str]:
-    compiled = re.compile(pattern, re.MULTILINE)
-    return lambda text: then if compiled.search(text) else otherwise
+def _first(*rules: tuple[str, str], otherwise: str | None) -> Callable[[str], str | None]:
+    compiled = [(re.compile(pattern, re.MULTILINE), language) for pattern, language in rules]
+
+    def decide(text: str) -> str | None:
+        return next((language for pattern, language in compiled if pattern.search(text)), otherwise)
+
+    return decide
 
 
-# Extensions that several languages claim, decided by a look at the first characters.
-_AMBIGUOUS: Final[dict[str, Callable[[str], str]]] = {
-    "h": _either(r"^\s*(class|namespace|template)\b[^;]*|\bstd::", "cpp", "c"),
-    "hh": _either(r"^<\?hh", "hack", "cpp"),
-    "m": _either(r"^\s*(#import|@interface|@implementation|@protocol|@import)\b", "objc", "matlab"),
-    "v": _either(r"^\s*(endmodule|module\s+\w+\s*(#?\s*\(|;)|`timescale)", "verilog", "v"),
-    "cls": _either(r"\\(NeedsTeXFormat|ProvidesClass)", "latex", "apex"),
-    "ts": _either(r"\A\s*(<\?xml|<!DOCTYPE TS)", "xml", "typescript"),
-    "inc": _either(r"<\?php", "php", "bitbake"),
-    "scm": _either(r"^\s*\((define|let|lambda|import|library|use-modules)\b", "scheme", "query"),
-    "t": _either(r"\b(use strict|use warnings|Test::More|my \$)", "perl", "perl"),
-    "fs": _either(r"^\s*(#version|void main|precision )", "glsl", "fsharp"),
-}
+_XML: Final = r"\A\s*(?:<\?xml|<!DOCTYPE|<[A-Za-z])"
+# Extensions that several languages claim, decided by a look at the first characters; None is text that no grammar reads.
+_AMBIGUOUS: Final[dict[str, Callable[[str], str | None]]] = {
+    "as": _first((r"^\s*#|^\s*(?:shared |mixin )?(?:class|void|interface)\b.*@", "cpp"), otherwise="actionscript"),
+    "bb": _first((r"^\s*\((?:ns|def|defn|let|require)\b", "clojure"), otherwise="bitbake"),
+    "cl": _first((r"^\s*\((?i:defun|defmacro|in-package|defpackage|defvar|defparameter)\b", "commonlisp"), otherwise="c"),
+    "cls": _first((r"\\(?:NeedsTeXFormat|ProvidesClass)", "latex"), otherwise="apex"),
+    "cs": _first((r"![\w\s]+methodsFor: ", ""), otherwise="csharp"),
+    "d": _first(
+        (r"^\s*(?:module\s+[\w.]+\s*;|import\s+[\w.]+|unittest\b|(?:class|struct|enum|template)\s+\w+)", "d"),
+        (r"^[\w./\\-]+\s*:(?:\s|$)", "make"),
+        otherwise="d",
+    ),
+    "es": _first((r"^\s*%%|^main\s*\(.*\)\s*->", "erlang"), otherwise="javascript"),
+    "ex": _first((r"^\s*(?:--|include\s+\S+\.e$|(?:global\s+)?(?:procedure|function)\s)", ""), otherwise="elixir"),
+    "f": _first((r"^: \S", ""), otherwise="fortran"),
+    "for": _first((r"^: \S", ""), otherwise="fortran"),
+    "frag": _first((r"^\s*(?:#version|uniform|precision|void main|varying|in vec|out vec)", "glsl"), otherwise="javascript"),
+    "fs": _first(
+        (r"^\s*(?:#version|precision|uniform|varying|void main)", "glsl"),
+        (r"^(?:: |new-device)", ""),
+        otherwise="fsharp",
+    ),
+    "gs": _first((r"^#version\s+\d", "glsl"), (r"^\s*(?:function|var|const|let)\s", "javascript"), otherwise=None),
+    "h": _first(
+        (r"^\s*(?:@interface|@protocol|@class|@property|#import)\b", "objc"),
+        (r"^\s*(?:class|namespace|template)\b[^;]*|\bstd::|^\s*(?:public|private|protected)\s*:", "cpp"),
+        otherwise="c",
+    ),
+    "hh": _first((r"\A(?:#!.*\n)?<\?hh", "hack"), otherwise="cpp"),
+    "inc": _first(
+        (r"<\?(?:php|=)", "php"),
+        (r"^\s*(?:mov|push|pop|jmp|call|db|dw|equ)\s", "asm"),
+        (r"^(?:inherit|require|SUMMARY|DESCRIPTION|LICENSE|SRC_URI|DEPENDS|\w+:append)\b", "bitbake"),
+        (r"^\s*(?:#include|#define|#if)", "c"),
+        (r"(?i)^\s*(?:procedure|begin|end[.;]|\{\$)", "pascal"),
+        otherwise=None,
+    ),
+    "m": _first(
+        (r"^\s*(?:#import|@interface|@implementation|@protocol|@import|@end)\b", "objc"),
+        (r":- module|^\s*\(\*|\*\)\s*$|^: \S", ""),
+        otherwise="matlab",
+    ),
+    "ml": _first((r"^\s*(?:fun |structure |signature |val \w+ = fn )", ""), otherwise="ocaml"),
+    "mm": _first((_XML, "xml"), otherwise="objc"),
+    "mod": _first((r"^module\s+\S+\s*$", "gomod"), (r"<!ENTITY |\A\s*<\?xml", "xml"), otherwise=None),
+    "p8": _first((r"__lua__", "lua"), otherwise=None),
+    "pl": _first((r"^#!.*perl|^\s*(?:use\s+\w|my\s+[$@%]|sub\s+\w|package\s+\w)", "perl"), (r"^[^#\n]*:-", ""), otherwise="perl"),
+    "pm": _first((r"/\* XPM \*/", "c"), otherwise="perl"),
+    "pp": _first((r"(?i)^\s*(?:unit|program|library|uses|interface|begin|end[.;])", "pascal"), otherwise="puppet"),
+    "pro": _first((r"last_client=", "ini"), otherwise=None),
+    "r": _first((r"\bREBOL\b|\bRebol\b", ""), otherwise="r"),
+    "rs": _first((_XML, "xml"), (r"^\s*#pragma\s+(?:rs|version)", "c"), otherwise="rust"),
+    "sc": _first((r"\^(?:this|super)\.|^\s*~\w+\s*=|\bSynthDef\b", ""), otherwise="scala"),
+    "scm": _first((r"^\s*\((?:define|let|lambda|import|library|use-modules|module)\b", "scheme"), otherwise="query"),
+    "sol": _first((r"^[DGMT]\d\d\*\s*$", ""), otherwise="solidity"),
+    "t": _first(
+        (r"^\s*(?:use\s+\w|my\s+[$@%]|sub\s+\w)", "perl"),
+        (r"^\s*(?:local|return|import)\s", "lua"),
+        (r"^\s*%[ \t]|^\s*var\s+\w+\s*:", ""),
+        otherwise="perl",
+    ),
+    "ts": _first((_XML, "xml"), otherwise="typescript"),
+    "tsx": _first((r"\A\s*<\?xml", "xml"), otherwise="tsx"),
+    "typ": _first((_XML, "xml"), otherwise="typst"),
+    "v": _first(
+        (r"^\s*(?:endmodule|module\s+\w+\s*(?:#?\s*\(|;)|`(?:timescale|define|include|ifdef))|^\s*always\s*@", "verilog"),
+        (r"(?:^|\s)(?:Proof|Qed)\.(?:$|\s)|^\s*Require\s+(?:Import|Export)\s", ""),
+        otherwise="v",
+    ),
+}  # fmt: skip
 
 
 def language_of(name: str, head: bytes) -> str | None:
@@ -231,25 +152,54 @@ def language_of(name: str, head: bytes) -> str | None:
     lowered = name.lower()
     if lowered in BY_NAME:
         return BY_NAME[lowered]
-    stem, dot, extension = lowered.rpartition(".")
-    if dot:
+    if lowered.startswith(("dockerfile.", "containerfile.")):
+        return "dockerfile"
+    for extension in _extensions(lowered):
         if extension in _AMBIGUOUS:
-            return _AMBIGUOUS[extension](head[:20_000].decode("utf-8", "replace"))
+            return _AMBIGUOUS[extension](_text(head)) or None
         if extension in BY_EXTENSION:
             return BY_EXTENSION[extension]
-    if stem.startswith(("dockerfile", "containerfile")) or lowered.startswith("dockerfile."):
-        return "dockerfile"
-    return _by_shebang(head) or _by_declaration(head)
+    return _by_content(head)
 
 
-def _by_shebang(head: bytes) -> str | None:
-    match = _SHEBANG.match(head)
-    if match is None:
+def _extensions(name: str) -> Iterator[str]:
+    """What stands after each of the last dots, the longest first; then without an ending such as `.example`."""
+    parts = name.split(".")
+    if len(parts) > 2:
+        yield ".".join(parts[-2:])
+    if len(parts) > 1:
+        yield parts[-1]
+        if len(parts) > 2 and parts[-1] in _TEMPLATES:
+            yield from _extensions(".".join(parts[:-1]))
+
+
+def _by_content(head: bytes) -> str | None:
+    shebang = _SHEBANG.match(head)
+    if shebang is not None:
+        program = shebang[1].decode("ascii", "replace")
+        return next((language for pattern, language in _INTERPRETERS if re.fullmatch(pattern, program)), "") or None
+    start = head[:200].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if start.startswith(b"<?xml"):
+        return "xml"
+    if start.startswith((b"<?php", b"<?hh")):
+        return "php" if start.startswith(b"<?php") else "hack"
+    return _by_modeline(head)
+
+
+def _by_modeline(head: bytes) -> str | None:
+    lines = head.split(b"\n", 5)[:5]
+    found = next((match for line in lines[:2] if (match := _EMACS.search(line))), None) or next(
+        (match for line in lines if (match := _VIM.search(line))), None
+    )
+    if found is None:
         return None
-    program = match[1].decode("ascii", "replace")
-    return next((language for pattern, language in _INTERPRETERS if re.fullmatch(pattern, program)), None)
+    mode = found[1].decode("ascii", "replace").lower()
+    language = _MODES.get(mode, mode)
+    return language if language in _GRAMMARS else None
 
 
-def _by_declaration(head: bytes) -> str | None:
-    start = head[:200].lstrip(b"\xef\xbb\xbf \t\r\n")
-    return "xml" if start.startswith(b"<?xml") else None
+def _text(head: bytes) -> str:
+    return head[:_LOOKED_AT].decode("utf-8", "replace")
+
+
+_GRAMMARS: Final = frozenset((*BY_EXTENSION.values(), *BY_NAME.values()))

@@ -19,7 +19,7 @@ def parse_plain(decoded: Decoded, media_type: str) -> ParsedDocument:
         media_type=media_type,
         page_count=pages,
         pages_with_text=with_text,
-        encoding=decoded.codec,
+        encoding=decoded.label,
         warnings=decoded.warnings,
     )
 

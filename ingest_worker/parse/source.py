@@ -15,5 +15,5 @@ def parse_source(decoded: Decoded, media_type: str, language: str | None) -> Par
         span=Span(line_start=1, line_end=decoded.text.rstrip("\n").count("\n") + 1),
     )
     return ParsedDocument(
-        elements=(element,), media_type=media_type, is_source=True, encoding=decoded.codec, warnings=decoded.warnings
+        elements=(element,), media_type=media_type, is_source=True, encoding=decoded.label, warnings=decoded.warnings
     )

@@ -17,6 +17,19 @@ def _chunks(name: str, text: str, target: int = 480) -> tuple[Chunk, ...]:
     return chunk_document(parse(name, text.encode()), load_token_counter(), target)
 
 
+def _visible(text: str) -> str:
+    return re.sub(r"\s", "", text)
+
+
+def _own_text(chunk: Chunk, text: str) -> str:
+    """The chunk without the lines of its enclosing scope: what it shares with the lines that it cites."""
+    assert chunk.span.line_start is not None
+    cited = _visible("\n".join(text.split("\n")[chunk.span.line_start - 1 : chunk.span.line_end]))
+    lines = chunk.text.split("\n")
+    start = next(i for i in range(len(lines)) if _visible("\n".join(lines[i:])) in cited)
+    return "\n".join(lines[start:])
+
+
 _INVOICE = '''"""Invoices."""
 
 import datetime
@@ -57,13 +70,23 @@ def test_methods_and_functions_are_chunks_with_their_dotted_path() -> None:
         None, "Invoice", "Invoice.__init__", "Invoice.total", "Invoice.cancel", "overdue",
     ]  # fmt: skip
     assert all(chunk.kind is ChunkKind.CODE and chunk.language == "python" for chunk in chunks)
-    total = chunks[3]
-    assert total.text.startswith("    # Cancelling keeps the number")
-    assert total.text.endswith("(1 + RATE)")
     lines = _INVOICE.split("\n")
     for chunk in chunks:
         assert chunk.span.line_start is not None
-        assert chunk.text == "\n".join(lines[chunk.span.line_start - 1 : chunk.span.line_end])
+        assert chunk.text.endswith("\n".join(lines[chunk.span.line_start - 1 : chunk.span.line_end]))
+
+
+def test_a_method_comes_with_its_comment_its_decorator_and_the_line_of_its_class() -> None:
+    total = next(chunk for chunk in _chunks("invoice.py", _INVOICE) if chunk.symbol == "Invoice.total")
+    assert total.text.split("\n")[:5] == [
+        "class Invoice:",
+        "    …",
+        "    # Cancelling keeps the number: numbers must have no gaps.",
+        "    @property",
+        "    def total(self) -> Decimal:",
+    ]
+    assert total.text.endswith("(1 + RATE)")
+    assert (total.span.line_start, total.span.line_end) == (17, 21)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +121,7 @@ def test_no_line_is_lost_however_broken_the_syntax_is(lines: list[str], name: st
     if not text.strip():
         return
     chunks = _chunks(name, text, 64)
-    assert re.sub(r"\s", "", "".join(chunk.text for chunk in chunks)) == re.sub(r"\s", "", text)
+    assert _visible("".join(_own_text(chunk, text) for chunk in chunks)) == _visible(text)
     assert all(0 < chunk.tokens <= 64 for chunk in chunks)
     assert chunks == _chunks(name, text, 64)
 
@@ -118,4 +141,19 @@ def test_a_long_function_is_cut_at_its_statements() -> None:
     chunks = _chunks("a.py", f"def long(first, second, third):\n{body}\n")
     assert len(chunks) > 3
     assert {chunk.symbol for chunk in chunks} == {"long"}
-    assert all(chunk.text.lstrip().startswith(("if ", "def ")) for chunk in chunks)
+    assert chunks[0].text.startswith("def long(first, second, third):\n    if condition_0:")
+    for chunk in chunks[1:]:
+        assert chunk.text.startswith("def long(first, second, third):\n    …\n    if ")
+
+
+def test_small_neighbours_are_cited_together_and_not_by_the_first_of_them() -> None:
+    text = "".join(f"def {name}(x):\n    return x\n\n\n" for name in ("first", "second", "third"))
+    assert [chunk.symbol for chunk in _chunks("a.py", text)] == ["first, second, third"]
+    in_a_class = "class Sums:\n" + "".join(f"    def {name}(self): return 1\n\n" for name in ("first", "second"))
+    assert [chunk.symbol for chunk in _chunks("a.py", in_a_class)] == ["Sums"]
+
+
+def test_a_function_with_a_small_one_inside_is_cited_by_its_own_name() -> None:
+    body = "\n".join(f"    value_{i} = compute({i})" for i in range(6))
+    text = f"def outer():\n{body}\n    def inner():\n        return 1\n{body}\n    return inner\n"
+    assert [chunk.symbol for chunk in _chunks("a.py", text)] == ["outer"]

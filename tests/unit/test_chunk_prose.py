@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest_worker.chunk.chunk import chunk_document, heading_name
+from ingest_worker.chunk.sentences import split_sentences
 from ingest_worker.parse.parse import parse
 from shared.documents import Chunk, ChunkKind
 from shared.tokens import load_token_counter
@@ -79,6 +80,53 @@ def test_very_small_sections_are_joined() -> None:
     chunks = _chunks("a.md", text)
     assert len(chunks) < 16
     assert all(chunk.tokens >= 40 for chunk in chunks)
+
+
+def test_small_sections_in_one_chunk_are_cited_by_all_their_names_or_by_what_holds_them() -> None:
+    siblings = "# Guide\n\n## Alpha\n\nOne line.\n\n## Beta\n\nAnother line.\n"
+    assert [chunk.section for chunk in _chunks("a.md", siblings)] == [("Guide", "Alpha; Beta")]
+    nested = "# Guide\n\nA first line.\n\n## Alpha\n\nOne line.\n"
+    assert [chunk.section for chunk in _chunks("a.md", nested)] == [("Guide",)]
+    apart = "".join(f"# Part {i}\n\nLine {i}.\n\n" for i in range(6))
+    assert [chunk.section_text for chunk in _chunks("a.md", apart)] == ["Part 0; Part 1; Part 2; Part 3; …"]
+
+
+def _item(number: int, nested: int) -> str:
+    """An item of about 100 tokens with `nested` small items inside."""
+    inner = "".join(f"\n   - nested {number}-{i} is small\n     and goes on" for i in range(nested))
+    return f"{number}. {_prose(7)}{inner}"
+
+
+def test_an_item_of_a_list_is_never_split_when_it_fits_and_keeps_its_indentation() -> None:
+    items = [_item(number, nested=3) for number in range(1, 10)]
+    for text in ("\n".join(items), "\n\n".join(items)):
+        chunks = _chunks("a.md", f"# Steps\n\n{text}\n", overlap=0)
+        assert len(chunks) >= 3
+        for item in items:
+            assert sum(item in chunk.text for chunk in chunks) == 1
+
+
+def test_a_long_item_is_split_before_its_own_items_first() -> None:
+    items = "\n".join(f"   - nested {i}: {_prose(3)}" for i in range(12))
+    chunks = _chunks("a.md", f"1. First.\n{items}\n2. Second.\n", overlap=0)
+    assert len(chunks) > 1
+    assert all(chunk.text.lstrip().startswith(("1. First", "- nested")) for chunk in chunks)
+
+
+def test_a_long_code_block_in_a_list_is_closed_and_opened_again() -> None:
+    code = "\n".join(f"   call_number_{i}(first, second, third)" for i in range(90))
+    text = f"1. Do this:\n\n   ```py\n{code}\n   ```\n\n   Then wait.\n\n2. Done.\n"
+    blocks = [chunk for chunk in _chunks("a.md", text) if chunk.kind is ChunkKind.CODE]
+    assert len(blocks) > 1
+    for block in blocks:
+        assert block.text.count("   ```py\n") == 1
+        assert block.text.endswith("\n   ```")
+    assert sum(block.text.count("call_number_") for block in blocks) == 90
+    assert any("   Then wait.\n\n2. Done." in chunk.text for chunk in _chunks("a.md", text))
+
+
+def test_a_number_is_no_sentence_of_its_own() -> None:
+    assert split_sentences("1. First do this. 2. Then that.") == ["1. First do this. ", "2. Then that."]
 
 
 def test_a_chunk_begins_with_whole_sentences_of_the_one_before() -> None:
