@@ -12,7 +12,7 @@ from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.pipeline import JobReport, Reading, Ready, Tools, Unchanged, begin, keep, parse, read_document, serve
 from shared.database import is_away
-from shared.errors import TransientError
+from shared.errors import Outage
 
 MOST_BYTES = 8 * 1024 * 1024
 """Bytes of files that are held in memory before they are parsed; a larger file is read alone."""
@@ -117,7 +117,7 @@ def _each(items: Sequence[Item], do: Callable[[Sequence[Item]], list[Result]]) -
     results = _one(partial(do, items))
     if not isinstance(results, Exception):
         yield from zip(items, results, strict=True)
-    elif len(items) == 1 or isinstance(results, TransientError):
+    elif len(items) == 1 or isinstance(results, Outage):
         yield from ((item, results) for item in items)
     else:
         for item in items:

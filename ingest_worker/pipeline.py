@@ -5,6 +5,7 @@ Several are begun, embedded and published together, since a call and a commit co
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.documents import Beginning, Content, JobDocument
 from ingest_worker.catalogue.sources import ensure_audience
 from ingest_worker.catalogue.vectors import inputs_with_vector
-from ingest_worker.intake.read import Gone, Refused, read_content
+from ingest_worker.intake.read import Gone, Refused, gone_seconds, read_content
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob, Success
 from ingest_worker.parse.cage import Parsed, ParserCage
@@ -29,8 +30,9 @@ from ingest_worker.publish import NewVersion, Swap, VectorsMissing, publish, unp
 from shared.config import Settings
 from shared.database import Pool
 from shared.documents import DocumentState
+from shared.embedding.fingerprint import Fingerprint
 from shared.embedding.protocol import Embedder, Role
-from shared.errors import TransientError
+from shared.errors import Outage, TransientError
 
 _REASON_CHARS = 1_000
 _ROUNDS = 3
@@ -131,6 +133,12 @@ def read_document(
         now = catalogue.for_job(connection, job.document_id)
         if now is not None and (now.path, now.locator) != (document.path, document.locator):
             raise TransientError(f"{document.path} was moved to {now.path} meanwhile: tried again.", code="moved") from error
+        if job.attempts == 1 and document.served_version is not None and _went_just_now(document, settings):
+            raise TransientError(
+                f"{document.path} went a moment ago. Editors save like that, and files move: it is looked for again.",
+                code="gone_just_now",
+                retry_after=settings.delete_grace_seconds,
+            ) from error
         return _delete(connection, job)
     except Refused as refusal:
         return _skip_unread(connection, job, document, refusal)
@@ -204,14 +212,15 @@ def serve(ready: Sequence[Ready], tools: Tools) -> list[JobReport]:
     """
     inputs = {chunk.input_id: chunk.embedded_text for one in ready for chunk in one.version.chunks}
     embedder = tools.embedder()
+    fingerprint = _identify(embedder)
     with tools.pool.connection() as connection:
-        space = spaces.active_space(connection, embedder.fingerprint)
+        space = spaces.active_space(connection, fingerprint)
         wanted = inputs.keys() - inputs_with_vector(connection, space.space_id, list(inputs))
     vectors: dict[uuid.UUID, NDArray[np.float32]] = {}
     for _ in range(_ROUNDS):
         keys = [key for key in inputs if key in wanted]
         if keys:
-            vectors |= zip(keys, embedder.embed([inputs[key] for key in keys], Role.PASSAGE), strict=True)
+            vectors |= zip(keys, _embed(embedder, [inputs[key] for key in keys]), strict=True)
         swaps = _swaps(ready, set(vectors))
         try:
             with tools.pool.connection() as connection:
@@ -224,6 +233,34 @@ def serve(ready: Sequence[Ready], tools: Tools) -> list[JobReport]:
             for swap, one in zip(swaps, done, strict=True)
         ]
     raise TransientError("Other documents kept changing the same passages while this one was published.", code="busy")
+
+
+def _identify(embedder: Embedder) -> Fingerprint:
+    """Which model it is.
+
+    Raises:
+        Outage: it is away.
+    """
+    try:
+        return embedder.fingerprint
+    except TransientError as error:
+        raise Outage(str(error), code=error.code, retry_after=error.retry_after) from error
+
+
+def _embed(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+    """The vectors of passages, float32 (n, dimension).
+
+    Raises:
+        Outage: the embedder takes no other text either, so these are not at fault.
+    """
+    try:
+        return embedder.embed(texts, Role.PASSAGE)
+    except TransientError as error:
+        try:
+            embedder.embed(["."], Role.QUERY)
+        except TransientError:
+            raise Outage(str(error), code=error.code, retry_after=error.retry_after) from error
+        raise
 
 
 def _swaps(ready: Sequence[Ready], embedded: set[uuid.UUID]) -> list[Swap]:
@@ -239,6 +276,13 @@ def _swaps(ready: Sequence[Ready], embedded: set[uuid.UUID]) -> list[Swap]:
 def _audience(connection: Connection[Any], document: JobDocument) -> int:
     readers = document.readers if document.readers is not None else document.source_readers
     return ensure_audience(connection, document.namespace_id, readers, restricted=document.source_readers is not None)
+
+
+def _went_just_now(document: JobDocument, settings: Settings) -> bool:
+    try:
+        return gone_seconds(document, now_ns=time.time_ns()) < settings.delete_grace_seconds
+    except OSError:
+        return True
 
 
 _WITH_TEXT = {"indexed", "partial"}

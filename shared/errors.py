@@ -27,6 +27,10 @@ class TransientError(DocwellError):
         """Seconds that the other side asked us to wait, when it said so."""
 
 
+class Outage(TransientError):
+    """Something that many documents need is away: none of them is at fault, so it costs none of them an attempt."""
+
+
 class ConfigurationError(PermanentError):
     """A setting is wrong, or does not fit what is stored. Nothing starts until a person mends it."""
 

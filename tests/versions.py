@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,6 +42,11 @@ class Library:
             source = ensure_source(self.connection, "inbox", kind="folder", namespace="default", root=self.root, readers=readers)
             number = ensure_namespace(self.connection, "default")
             return request_ingest(self.connection, source, number, [Observed(name=name)]).documents[name]
+
+    def remove(self, name: str) -> None:
+        """Delete a file, long ago: one that went just now is looked for again."""
+        (self.root / name).unlink()
+        os.utime(self.root, (1, 1))
 
     def claim(self) -> ClaimedJob | None:
         """The next job that is due."""

@@ -13,7 +13,7 @@ from psycopg import Connection
 
 from ingest_worker.catalogue.documents import Content, JobDocument
 from ingest_worker.catalogue.erasures import ERASED, erased_reason, find_erasure
-from shared.errors import PermanentError, TransientError
+from shared.errors import Outage, PermanentError, TransientError
 
 
 class Gone(PermanentError):
@@ -70,7 +70,7 @@ def _locate(document: JobDocument) -> Path:
         return Path(name)
     root = Path(document.root or "")
     if not root.is_dir():
-        raise TransientError(
+        raise Outage(
             f"The folder {root} of source {document.source} is not there. Mount it, or correct its root.", code="root_missing"
         )
     path = root / name
@@ -79,6 +79,16 @@ def _locate(document: JobDocument) -> Path:
             f"{document.path} leads out of the folder {root}: links that leave it are not followed.", code="outside_root"
         )
     return path
+
+
+def gone_seconds(document: JobDocument, *, now_ns: int) -> float:
+    """How long a file has been gone at least: as long as the nearest folder of its path that is still there has not changed."""
+    folder = _locate(document).parent
+    while True:
+        try:
+            return (now_ns - folder.stat().st_mtime_ns) / 1e9
+        except (FileNotFoundError, NotADirectoryError):
+            folder = folder.parent
 
 
 def read_file(path: Path, *, max_bytes: int, limit: str = "DOCWELL_MAX_BYTES") -> Content:

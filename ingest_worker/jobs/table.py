@@ -284,6 +284,28 @@ def fail(
     return JobState(row[0])
 
 
+_POSTPONE = """
+    UPDATE docwell.job SET
+        state = 'queued', attempts = CASE WHEN rerun THEN 0 ELSE attempts - 1 END,
+        kind = CASE WHEN (kind, rerun_kind) = ('ingest', 'rollback') THEN kind ELSE coalesce(rerun_kind, kind) END,
+        rerun = false, rerun_kind = NULL, next_run_at = now() + make_interval(secs => %(delay)s),
+        error_code = %(code)s, last_error = %(error)s, lease_token = NULL, lease_until = NULL
+    WHERE job_id = %(job)s AND lease_token = %(token)s AND state = 'running'
+    RETURNING 1
+"""
+
+
+def postpone(connection: Connection[Any], job: ClaimedJob, *, code: str, error: str, delay_seconds: float) -> None:
+    """Queue a job again for later, with the reason: the document is not at fault, so no attempt is counted.
+
+    Raises:
+        LeaseLost: the lease is ours no more.
+    """
+    values = {"job": job.job_id, "token": job.lease_token, "code": code, "error": error[:2000], "delay": delay_seconds}
+    if connection.execute(_POSTPONE, values).fetchone() is None:
+        raise LeaseLost(f"The lease of job {job.job_id} was lost.", code="lease_lost")
+
+
 _HAND_BACK = """
     WITH back AS (
         UPDATE docwell.job SET

@@ -39,7 +39,7 @@ from shared.database import check_schema, connect, first_line, open_pool
 from shared.documents import JobState
 from shared.embedding.open import import_embedder, open_embedder
 from shared.embedding.protocol import Embedder
-from shared.errors import ConfigurationError, DocwellError, PermanentError, ServiceUnavailable, TransientError
+from shared.errors import ConfigurationError, DocwellError, Outage, PermanentError, ServiceUnavailable, TransientError
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +55,9 @@ _LONGEST_BATCH_SECONDS = 5.0
 _LOOK_SECONDS = 2.0
 """How often, on average, an idle process looks for jobs that nobody woke it for: Redis is away, or was emptied."""
 
+_LONGEST_OUTAGE_SECONDS = 60.0
+"""A job that waits for something that is away, the embedder or a folder, is tried again after this long at most."""
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -66,6 +69,7 @@ class Worker:
         self._name = worker_name(os.getppid(), os.getpid())
         self._pace = Pace()
         self._left_behind = False
+        self._outages = 0
         self._rng = random.Random()  # noqa: S311 - jitter, no secret
         # Unchecked: a connection that died is noticed by the claim, before there is a job to lose.
         self._pool = open_pool(_database_url(settings), name="docwell-worker", size=3, check=False, autocommit=True)
@@ -139,6 +143,7 @@ class Worker:
         began = clock()
         tools = Tools(settings=self._settings, pool=self._pool, cage=self._cage, embedder=self._open_embedder)
         held = {job.job_id: job for job in claimed}
+        self._outages += 1
         with self._heartbeat(held):
             for ended in run_jobs(claimed, tools, self._pace, enough=lambda: clock() - began > _LONGEST_BATCH_SECONDS):
                 self._record(ended, clock() - began)
@@ -153,11 +158,14 @@ class Worker:
         job, outcome = ended.job, ended.outcome
         with structlog.contextvars.bound_contextvars(job=str(job.job_id), document=str(job.document_id)):
             if isinstance(outcome, JobReport):
+                self._outages = 0
                 _log_done(outcome, seconds)
             elif isinstance(outcome, LeaseLost):
                 log.info("lease_lost")
             elif isinstance(outcome, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
                 self._fail(job, TransientError(f"Two publishers met: {first_line(outcome)}.", code="conflict"))
+            elif isinstance(outcome, Outage | ConfigurationError):
+                self._postpone(job, outcome)
             elif isinstance(outcome, DocwellError):
                 self._fail(job, outcome)
             else:
@@ -168,6 +176,21 @@ class Worker:
         if self._embedder is None:
             self._embedder = open_embedder(self._settings)
         return self._embedder
+
+    def _postpone(self, job: ClaimedJob, error: DocwellError) -> None:
+        """Somebody else's fault: the job waits, the longer the more often that was the case, and keeps its attempts."""
+        delay = min(jobs.retry_delay(self._outages, rng=self._rng), _LONGEST_OUTAGE_SECONDS)
+        delay = max(delay, getattr(error, "retry_after", None) or 0.0)
+        try:
+            with self._pool.connection() as connection, connection.transaction():
+                jobs.postpone(connection, job, code=error.code, error=str(error), delay_seconds=delay)
+                catalogue.record_failure(
+                    connection, job.document_id, state="queued", code=error.code, reason=str(error), permanent=False
+                )
+        except LeaseLost:
+            log.info("lease_lost")
+            return
+        log.warning("job_postponed", code=error.code, error=str(error), seconds=round(delay, 1))
 
     def _fail(self, job: ClaimedJob, error: DocwellError) -> None:
         permanent = isinstance(error, PermanentError)

@@ -24,10 +24,12 @@ from ingest_worker.parse import wire
 from ingest_worker.parse.channel import Channel, ChildEnded, OutOfTime
 from ingest_worker.parse.errors import Skipped, Unreadable, Unsupported
 from ingest_worker.parse.wire import Parsed, Request
-from shared.errors import PermanentError, TransientError
+from shared.errors import DocwellError, PermanentError, TransientError
 
 __all__ = ["CageLimits", "Parsed", "ParserCage"]
 
+# No parser does this to itself: the file is not at fault, or not alone.
+_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM})
 _OUT_OF_MEMORY = ("memory allocation of", "failed to allocate", "MemoryError", "bad_alloc", "Out of memory", "out of memory")
 
 
@@ -78,7 +80,7 @@ class ParserCage:
             Skipped: it is left out on purpose (Unsupported: nothing reads its format yet).
             Unreadable: it is encrypted, damaged or too large.
             PermanentError: `parser_memory`, `parser_timeout`, `parser_crashed` or `parser_error`, with the page when known.
-            TransientError: `parser_unavailable`, the child does not start.
+            TransientError: `parser_unavailable`, the child does not start; `parser_killed`, somebody else ended it.
         """
         channel = self._ready_channel()
         request = Request(
@@ -177,7 +179,7 @@ class ParserCage:
             raise self._out_of_memory(path, page)
         raise PermanentError(f"{path} could not be parsed{_at(page)}: {message}", code=code)
 
-    def _crash(self, path: str, ended: ChildEnded) -> PermanentError:
+    def _crash(self, path: str, ended: ChildEnded) -> DocwellError:
         assert self._process is not None  # noqa: S101 - it has just ended
         assert self._channel is not None  # noqa: S101
         said = self._channel.stderr_tail()
@@ -189,9 +191,10 @@ class ParserCage:
             return PermanentError(f"{path} took too much processor time{_at(ended.page)}. Split it.", code="parser_timeout")
         how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         last = said.strip().rpartition("\n")[2][:300]
-        return PermanentError(
-            f"The parser ended with {how} on {path}{_at(ended.page)}{': ' + last if last else ''}.", code="parser_crashed"
-        )
+        what = f"The parser ended with {how} on {path}{_at(ended.page)}{': ' + last if last else ''}."
+        if -status in _FROM_OUTSIDE:
+            return TransientError(f"{what} Mostly this is the system, which ran out of memory.", code="parser_killed")
+        return PermanentError(what, code="parser_crashed")
 
     def _out_of_memory(self, path: str, page: int | None) -> PermanentError:
         return PermanentError(

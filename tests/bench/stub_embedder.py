@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import sys
+from collections.abc import Mapping
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -32,6 +33,7 @@ def embed(texts: list[str]) -> NDArray[np.float32]:
         for word in re.findall(r"\w+", text.lower()):
             column, sign = _place(word)
             matrix[row, column] += sign
+    matrix[~matrix.any(axis=1), 0] = 1.0  # words that cancel each other out still have a direction
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     return matrix / np.where(lengths == 0, 1, lengths)
 
@@ -44,6 +46,10 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *arguments: object) -> None:
         """Say nothing."""
 
+    def refuse(self, texts: list[str]) -> tuple[int, Mapping[str, str]] | None:
+        """A status and headers to answer instead of vectors."""
+        return None
+
     def embed(self, texts: list[str]) -> NDArray[np.float32]:
         """The vectors of one request."""
         return embed(texts)
@@ -51,6 +57,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         texts = [asked["input"]] if isinstance(asked["input"], str) else asked["input"]
+        refusal = self.refuse(texts)
+        if refusal is not None:
+            self._answer(refusal[0], {"error": {"message": "not now", "type": "server_error"}}, refusal[1])
+            return
         data = [
             {
                 "object": "embedding",
@@ -62,10 +72,13 @@ class Handler(BaseHTTPRequestHandler):
             for index, row in enumerate(self.embed(texts))
         ]
         usage = {"prompt_tokens": 1, "total_tokens": 1}
-        body = json.dumps({"object": "list", "model": asked.get("model"), "data": data, "usage": usage}).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
+        self._answer(200, {"object": "list", "model": asked.get("model"), "data": data, "usage": usage}, {})
+
+    def _answer(self, status: int, content: object, headers: Mapping[str, str]) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        for name, value in {"content-type": "application/json", "content-length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 

@@ -6,9 +6,12 @@ The file holds `ok`, `away` (connections are closed unanswered), `errors` (HTTP 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.bench.stub_embedder import Handler, make_server
+
+_ANSWERS: Mapping[str, tuple[int, Mapping[str, str]]] = {"errors": (500, {}), "limits": (429, {"retry-after": "1"})}
 
 
 def main(port: int, mood: Path) -> None:
@@ -16,22 +19,13 @@ def main(port: int, mood: Path) -> None:
 
     class Moody(Handler):
         def do_POST(self) -> None:  # noqa: N802 - the name that http.server calls
-            now = mood.read_text().strip()
-            if now == "away":
+            if mood.read_text() == "away":
                 self.close_connection = True
-                return
-            if now in {"errors", "limits"}:
-                self.rfile.read(int(self.headers["content-length"]))
-                body = b'{"error": {"message": "not now", "type": "server_error"}}'
-                self.send_response(500 if now == "errors" else 429)
-                if now == "limits":
-                    self.send_header("retry-after", "1")
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-                return
-            super().do_POST()
+            else:
+                super().do_POST()
+
+        def refuse(self, texts: list[str]) -> tuple[int, Mapping[str, str]] | None:
+            return _ANSWERS.get(mood.read_text())
 
     make_server(port, Moody).serve_forever()
 

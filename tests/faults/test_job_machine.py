@@ -70,9 +70,17 @@ class ModelJob:
     def end(self, state: str, now: float) -> None:
         self.state, self.ended_at, self.token = state, now, None
 
-    def run_again(self, now: float) -> None:
-        self.kind, self.rerun_kind, self.attempts = self.rerun_kind or self.kind, None, 0
-        self.wait("queued", now)
+    def run_again(self, at: float, *, done: bool) -> None:
+        assert self.rerun_kind is not None
+        # An ingest that did not come to its end is still to be done, and does the rollback too.
+        self.kind = self.rerun_kind if done else _both(self.kind, self.rerun_kind)
+        self.rerun_kind, self.attempts = None, 0
+        self.wait("queued", at)
+
+
+def _both(waiting: str | None, newer: str) -> str:
+    """What a job does that was asked for twice: the newer, but that an ingest does a rollback as well."""
+    return "ingest" if (waiting, newer) == ("ingest", "rollback") else newer
 
 
 def _span(steps: int) -> float:
@@ -100,7 +108,7 @@ class JobTable(RuleBasedStateMachine):
 
     @rule(
         documents=st.sets(st.sampled_from(range(len(PATHS))), min_size=1),
-        kind=st.sampled_from(["ingest", "delete"]),
+        kind=st.sampled_from(["ingest", "ingest", "delete", "rollback"]),
         steps=st.sampled_from([0, 0, 2]),
     )
     def somebody_asks(self, documents: set[int], kind: str, steps: int) -> None:
@@ -112,8 +120,8 @@ class JobTable(RuleBasedStateMachine):
         assert set(answered) == set(wanted)
         run_at = self.now + delay
         for document in wanted:
-            self.asked[document] = kind
             job = self._live(document)
+            self.asked[document] = kind if kind != "rollback" or self.asked.get(document) != "ingest" else "ingest"
             if job is None:
                 job_id = answered[document]
                 assert job_id not in self.model, "an ended job is not used again"
@@ -121,9 +129,9 @@ class JobTable(RuleBasedStateMachine):
                 continue
             assert answered[document] == job.job_id, "one live job for a document"
             if job.state == "running":
-                job.rerun_kind = kind
+                job.rerun_kind = _both(job.rerun_kind, kind)
                 continue
-            job.kind, job.run_at = kind, min(job.run_at, run_at)
+            job.kind, job.run_at = _both(job.kind, kind), min(job.run_at, run_at)
             if job.state == "retrying":
                 job.state, job.attempts = "queued", 0
 
@@ -166,7 +174,7 @@ class JobTable(RuleBasedStateMachine):
         again = job.rerun_kind is not None
         assert jobs.succeed(self.connection, held, "indexed", chunks=1, embedded=1) is again
         if again:
-            job.run_again(self.now)
+            job.run_again(self.now, done=True)
         else:
             job.end("succeeded", self.now)
 
@@ -186,9 +194,24 @@ class JobTable(RuleBasedStateMachine):
             if job.state == "running" and (job.worker or "").startswith(f"{worker}:"):
                 job.attempts -= 1
                 if job.rerun_kind is not None:
-                    job.run_again(self.now)
+                    job.run_again(self.now, done=False)
                 else:
                     job.wait("queued", self.now)
+
+    @rule(held=claimed, steps=st.sampled_from([0, 2]))
+    def something_else_is_away(self, held: ClaimedJob, steps: int) -> None:
+        delay = _span(steps)
+        if not self._holds(held):
+            with pytest.raises(LeaseLost):
+                jobs.postpone(self.connection, held, code="away", error="x", delay_seconds=delay)
+            return
+        jobs.postpone(self.connection, held, code="away", error="x", delay_seconds=delay)
+        job = self.model[held.job_id]
+        job.attempts -= 1
+        if job.rerun_kind is not None:
+            job.run_again(self.now + delay, done=False)
+        else:
+            job.wait("queued", self.now + delay)
 
     # What time and the scheduler do
 
@@ -296,7 +319,7 @@ class JobTable(RuleBasedStateMachine):
             assert len(live) == 1
             (row,) = live
             next_kind = row["rerun_kind"] if row["state"] == "running" else row["kind"]
-            assert next_kind == kind
+            assert next_kind == kind or (kind, next_kind) == ("rollback", "ingest"), "an ingest does a rollback too"
 
     # Help
 
@@ -317,7 +340,7 @@ class JobTable(RuleBasedStateMachine):
     def _expected_failure(self, held: ClaimedJob, permanent: bool, delay: float) -> str:
         job = self.model[held.job_id]
         if job.rerun_kind is not None:
-            job.run_again(self.now)
+            job.run_again(self.now, done=False)
         elif permanent or job.attempts >= ATTEMPTS:
             job.end("dead", self.now)
         else:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,6 +158,55 @@ def test_a_stopped_worker_hands_its_job_back_and_no_attempt_is_counted(works: Wo
         assert (job["state"], job["attempts"], job["document"]) == ("queued", 0, "queued")
 
 
+# What is away, and is no document's fault
+
+
+@pytest.fixture
+def alone(works: Works) -> Iterator[Worker]:
+    """A worker in this process, which nobody wakes."""
+    with closing(Worker(load_settings(works.environment)[0])) as worker:
+        yield worker
+
+
+def test_an_outage_of_the_embedder_costs_no_document_an_attempt_however_often_it_is_met(
+    works: Works, embedder: HeldEmbedder, alone: Worker
+) -> None:
+    embedder.limits = lambda _texts: True
+    works.ask(a="some text", b="some other text")
+    for _ in range(6):
+        assert alone.work() == 2
+        works.hurry()
+    job = works.job("a")
+    assert (job["state"], job["attempts"], job["error_code"], job["document"]) == ("queued", 0, "embedding_rate_limit", "queued")
+    embedder.limits = lambda _texts: False
+    assert alone.work() == 2
+    assert works.states() == {"a.md": "indexed", "b.md": "indexed"}
+
+
+def test_a_document_whose_text_alone_is_not_embedded_ends_dead_and_the_others_are_indexed(
+    works: Works, embedder: HeldEmbedder, alone: Worker
+) -> None:
+    embedder.limits = lambda texts: any("poison" in text for text in texts)
+    works.ask(a="some text", poison="this is poison", b="some other text")
+    for _ in range(5):
+        alone.work()
+        works.hurry()
+    assert works.states() == {"a.md": "indexed", "poison.md": "failed", "b.md": "indexed"}
+    assert (works.job("poison")["state"], works.job("poison")["attempts"]) == ("dead", 5)
+
+
+def test_jobs_of_a_folder_that_is_not_mounted_wait_for_it(works: Works, alone: Worker) -> None:
+    works.ask(a="some text")
+    (works.folder / "inbox").rename(works.folder / "elsewhere")
+    for _ in range(6):
+        assert alone.work() == 1
+        works.hurry()
+    assert (works.job("a")["attempts"], works.job("a")["error_code"]) == (0, "root_missing")
+    (works.folder / "elsewhere").rename(works.folder / "inbox")
+    alone.work()
+    assert works.states() == {"a.md": "indexed"}
+
+
 # A consumer that is up and takes nothing
 
 
@@ -275,11 +325,8 @@ def test_a_file_beyond_a_limit_is_dead_with_the_limit_named_and_the_next_one_is_
 ) -> None:
     with open_works(database, tmp_path, redis_url, embedder, **settings) as works:
         works.ask(**{file: data.decode(), "next": "a small one"})
-        worker = Worker(load_settings(works.environment)[0])
-        try:
+        with closing(Worker(load_settings(works.environment)[0])) as worker:
             assert worker.work() == 2
-        finally:
-            worker.close()
         job = works.job(file)
         assert (job["state"], job["attempts"], job["error_code"], job["document"]) == ("dead", 1, code, "failed")
         assert said in job["last_error"]

@@ -28,12 +28,13 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(kw_only=True)
 class HeldEmbedder:
-    """The stub embedder: `gate` lets requests through, `on_text` hears each text before it is embedded."""
+    """The stub embedder: `gate` lets requests through, `on_text` hears each text first, `limits` says when to answer 429."""
 
     url: str = ""
     gate: threading.Event = field(default_factory=threading.Event)
     asked: threading.Event = field(default_factory=threading.Event)
     on_text: Callable[[str], None] = lambda _text: None
+    limits: Callable[[list[str]], bool] = lambda _texts: False
 
     def hold(self) -> None:
         """Let nothing through from now on; `asked` is set again when somebody waits."""
@@ -48,6 +49,10 @@ def held_embedder() -> Iterator[HeldEmbedder]:
     held.gate.set()
 
     class Held(Handler):
+        def refuse(self, texts: list[str]) -> tuple[int, dict[str, str]] | None:
+            # More than the embedder's client waits by itself.
+            return (429, {"retry-after": "31"}) if held.limits(texts) else None
+
         def embed(self, texts: list[str]) -> Any:
             held.asked.set()
             for text in texts:
@@ -102,7 +107,9 @@ class Works:
 
     def hurry(self) -> None:
         """Nobody waits for a back-off."""
-        self.connection.execute("UPDATE docwell.job SET next_run_at = now() WHERE state = 'retrying' AND next_run_at > now()")
+        self.connection.execute(
+            "UPDATE docwell.job SET next_run_at = now() WHERE state IN ('queued', 'retrying') AND next_run_at > now()"
+        )
 
     @contextlib.contextmanager
     def worker(self, *, program: Sequence[str] = ("-P", "-m", "infra.cli", "worker")) -> Iterator[subprocess.Popen[bytes]]:

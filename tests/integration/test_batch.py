@@ -165,8 +165,18 @@ def test_a_text_that_the_embedder_refuses_fails_its_document_only(desk: Desk) ->
 def test_an_outage_of_the_embedder_is_met_once_for_all_of_them(desk: Desk) -> None:
     desk.ask("a.md", "b.md", "c.md")
     desk.embedder.refuse = lambda texts: TransientError("It is away.", code="embedder_unavailable")
-    assert set(desk.outcomes(desk.run(desk.claim())).values()) == {"TransientError"}
-    assert desk.embedder.calls == [3]
+    assert set(desk.outcomes(desk.run(desk.claim())).values()) == {"Outage"}
+    assert desk.embedder.calls == [3, 1], "the second asks whether it takes any other text"
+
+
+def test_a_text_that_the_embedder_cannot_answer_now_is_no_outage_while_it_takes_others(desk: Desk) -> None:
+    desk.ask("a.md", "b.md", "c.md")
+
+    def fail(texts: Sequence[str]) -> Exception | None:
+        return TransientError("HTTP 500", code="embedding_unavailable") if any("b.md" in text for text in texts) else None
+
+    desk.embedder.refuse = fail
+    assert desk.outcomes(desk.run(desk.claim())) == {"a.md": "indexed", "b.md": "TransientError", "c.md": "indexed"}
 
 
 def test_what_was_not_begun_when_time_is_up_goes_back_without_a_lost_attempt(desk: Desk) -> None:

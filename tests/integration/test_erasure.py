@@ -337,7 +337,7 @@ def test_of_two_erasures_of_the_same_bytes_each_is_lifted_by_itself(library: Lib
 
 def test_a_deleted_document_leaves_no_trace_of_an_erasure(library: Library) -> None:
     document = library.take("a.md", SECRET)
-    (library.root / "a.md").unlink()
+    library.remove("a.md")
     request_delete(library.connection, [document])
     library.work()
     receipt = _erase(library, document)

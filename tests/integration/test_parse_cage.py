@@ -14,7 +14,7 @@ from ingest_worker.parse.cage import CageLimits, ParserCage
 from ingest_worker.parse.errors import Skipped, Unreadable, Unsupported
 from ingest_worker.parse.fingerprint import parser_fingerprint
 from shared.documents import Chunk, ChunkKind, Span
-from shared.errors import PermanentError, TransientError
+from shared.errors import DocwellError, PermanentError, TransientError
 from shared.tokens import load_token_counter
 
 _LONG_TEXT = b"lorem ipsum dolor sit amet consectetur " * 400_000
@@ -113,8 +113,12 @@ def test_too_much_memory_ends_the_job_and_not_the_next() -> None:
         assert cage.parse_and_chunk("a.txt", b"still here", 480, 80).chunks
 
 
-@pytest.mark.parametrize("how", [signal.SIGSEGV, signal.SIGKILL])
-def test_a_parser_that_crashes_costs_its_document_with_the_name_of_the_signal(how: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("how", "kind", "code"),
+    [(signal.SIGSEGV, PermanentError, "parser_crashed"), (signal.SIGKILL, TransientError, "parser_killed")],
+    ids=["a crash is the document's fault", "a kill is tried again"],
+)
+def test_a_parser_that_ends_names_the_signal(how: signal.Signals, kind: type[DocwellError], code: str) -> None:
     with ParserCage(CageLimits()) as cage:
         cage.parse_and_chunk("a.txt", b"warm", 480, 80)
         pid = cage.pid
@@ -124,10 +128,10 @@ def test_a_parser_that_crashes_costs_its_document_with_the_name_of_the_signal(ho
         killer = threading.Timer(0.2, os.kill, (pid, how))
         killer.start()
         threading.Timer(0.3, lambda: _gone(pid) or os.kill(pid, signal.SIGCONT)).start()
-        with pytest.raises(PermanentError) as caught:
+        with pytest.raises(kind) as caught:
             cage.parse_and_chunk("big.txt", _LONG_TEXT, 480, 80)
         killer.join()
-        assert caught.value.code == "parser_crashed"
+        assert caught.value.code == code
         assert how.name in str(caught.value)
         assert cage.parse_and_chunk("a.txt", b"still here", 480, 80).chunks
 

@@ -24,7 +24,7 @@ from shared.config import Settings
 from shared.database import connect, open_pool
 from shared.embedding.bundled import bundled_model_dir
 from shared.embedding.local import LocalEmbedder
-from shared.errors import PermanentError
+from shared.errors import PermanentError, TransientError
 from tests.conftest import Database
 from tests.making import cells, pptx, shape, xlsx
 
@@ -61,6 +61,11 @@ class Inbox:
         while claimed := jobs.claim(self.connection, worker="test", lease_seconds=60):
             reports += [run_job(job, self.tools) for job in claimed]
         return reports
+
+    def remove(self, name: str) -> None:
+        """Delete a file, long ago."""
+        (self.root / name).unlink()
+        os.utime(self.root, (1, 1))
 
     def document(self, path: str) -> dict[str, Any]:
         names = ("document_id", "state", "reason_code", "searchable", "served_version", "latest_version", "title", "chunk_count")
@@ -138,7 +143,7 @@ def test_a_file_that_goes_takes_its_passages_along_and_keeps_its_identity(inbox:
     (inbox.root / "a.md").write_text("# A\n\nText.\n")
     inbox.take("a.md")
     before = inbox.document("a.md")["document_id"]
-    (inbox.root / "a.md").unlink()
+    inbox.remove("a.md")
     request_delete(inbox.connection, [before])
     assert [report.result for report in inbox.work()] == ["deleted"]
     assert inbox.document("a.md")["state"] == "deleted"
@@ -147,6 +152,18 @@ def test_a_file_that_goes_takes_its_passages_along_and_keeps_its_identity(inbox:
     inbox.take("a.md")
     after = inbox.document("a.md")
     assert (after["document_id"], after["state"], after["searchable"]) == (before, "indexed", True)
+
+
+def test_a_file_that_went_a_moment_ago_is_looked_for_again_before_it_counts_as_deleted(inbox: Inbox) -> None:
+    (inbox.root / "a.md").write_text("# A\n\nText.\n")
+    inbox.take("a.md")
+    (inbox.root / "a.md").unlink()
+    with pytest.raises(TransientError) as caught:
+        inbox.take("a.md")
+    assert (caught.value.code, caught.value.retry_after) == ("gone_just_now", inbox.tools.settings.delete_grace_seconds)
+    assert inbox.document("a.md")["searchable"] is True
+    inbox.connection.execute("UPDATE docwell.job SET state = 'retrying' WHERE state = 'running'")
+    assert [report.result for report in inbox.work()] == ["deleted"], "whatever else goes on in the folder"
 
 
 def test_a_file_that_came_back_before_the_delete_ran_is_not_deleted(inbox: Inbox) -> None:

@@ -157,7 +157,7 @@ def test_what_cannot_be_served_is_refused_with_its_reason(library: Library) -> N
 
 def test_a_deleted_document_has_no_version_to_go_back_to(library: Library) -> None:
     document = _three(library)
-    (library.root / "a.md").unlink()
+    library.remove("a.md")
     request_delete(library.connection, [document])
     library.work()
     with pytest.raises(Conflict, match="deleted"):
@@ -331,7 +331,7 @@ def test_a_rollback_needs_no_source(library: Library) -> None:
 def test_a_file_that_is_gone_takes_a_rolled_back_document_along(library: Library) -> None:
     document = _three(library)
     _roll_back(library, document, 1)
-    (library.root / "a.md").unlink()
+    library.remove("a.md")
     request_delete(library.connection, [document])
     assert library.work() == ["deleted"]
     assert library.one("SELECT count(*) FROM docwell.chunk") == 0
