@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingest_worker.parse.markdown_table import markdown_table
+from ingest_worker.parse.markdown_table import markdown_tables
 from shared.documents import Element, ElementKind, Span
 from shared.text import clean_text
 
@@ -40,9 +40,8 @@ class Builder:
             self.elements.append(Element(kind=ElementKind.CODE, text=text, language=language, span=span or self.span))
 
     def table(self, rows: Sequence[Sequence[str]], span: Span | None = None) -> None:
-        """A table whose first row is its header. Rows and columns without any text are left out."""
-        text = markdown_table(rows)
-        if text:
+        """A table whose first row is its header, several beside each other when it is wide. What is blank is left out."""
+        for text in markdown_tables(rows):
             self.elements.append(Element(kind=ElementKind.TABLE, text=text, span=span or self.span))
 
     def extend(self, elements: Sequence[Element]) -> None:

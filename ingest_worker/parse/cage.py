@@ -136,6 +136,9 @@ class ParserCage:
             "LANG": "C.UTF-8",
             "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),  # noqa: PTH109
             "TOKENIZERS_PARALLELISM": "false",
+            # Thread pools of libraries take address space, which is limited, for threads that are not used.
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
         }
         command = [sys.executable, "-P", "-m", "ingest_worker.parse.child", str(os.getpid()), str(self._limits.memory_bytes)]
         self._process = subprocess.Popen(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ingest_worker.parse import wire
 from ingest_worker.parse.errors import Skipped, Unreadable, Unsupported
+from ingest_worker.parse.sandbox import forbid_network
 from ingest_worker.parse.wire import Parsed, Request
 from shared.errors import ConfigurationError, PermanentError
 
@@ -44,7 +45,7 @@ def main() -> None:
 
 
 def confine(parent: int, memory: int) -> None:
-    """Die with the parent; no core dumps; at most `memory` bytes of address space; queries go before parsing."""
+    """Die with the parent; no network; no core dumps; at most `memory` bytes of address space; queries go before parsing."""
     libc = ctypes.CDLL(None, use_errno=True)
     if hasattr(libc, "prctl"):
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -54,6 +55,7 @@ def confine(parent: int, memory: int) -> None:
     os.nice(_NICE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    forbid_network()
 
 
 def serve_one(requests: BinaryIO, answers: BinaryIO, counter: Counter) -> bool:

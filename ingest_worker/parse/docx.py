@@ -60,10 +60,9 @@ class _Reader:
         self._main = office.main_part()
         self._relations = office.relations(self._main)
         self._styles: dict[str, Style] = {}
-        for part in office.related(self._main, "styles")[:1]:
-            self._styles = read_styles(office.tree(part))
-        numbering = office.related(self._main, "numbering")
-        self._numbering = Numbering(office.tree(numbering[0]) if numbering else None)
+        for tree in self._side_trees("styles"):
+            self._styles = read_styles(tree)
+        self._numbering = Numbering(next(self._side_trees("numbering"), None))
         self._notes = {kind: self._side_part(kind) for kind in ("footnotes", "endnotes", "comments")}
         self._items: list[str] = []
         self._boxes = 0
@@ -73,8 +72,8 @@ class _Reader:
         body = child(self._office.tree(self._main), "body")
         seen: set[str] = set()
         for kind in ("header", "footer"):
-            for part in self._office.related(self._main, kind):
-                text = self._plain(self._office.tree(part))
+            for tree in self._side_trees(kind):
+                text = self._plain(tree)
                 if text not in seen and any(character.isalpha() for character in text):
                     seen.add(text)
                     self.builder.text(text)
@@ -83,8 +82,15 @@ class _Reader:
         self._hangers()
 
     def _side_part(self, kind: str) -> dict[str, Node]:
-        parts = self._office.related(self._main, kind)
-        return {attribute(node, "id") or "": node for node in children(self._office.tree(parts[0]))} if parts else {}
+        return {attribute(node, "id") or "": node for tree in self._side_trees(kind) for node in children(tree)}
+
+    def _side_trees(self, kind: str) -> Iterator[Node]:
+        """The parts of one kind beside the main one; a damaged one costs itself."""
+        for part in self._office.related(self._main, kind):
+            try:
+                yield self._office.tree(part)
+            except Unreadable as error:
+                self.inside.unread.append(str(error))
 
     def _blocks(self, node: Node | None) -> None:
         for block in children(node):

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final
 from zlib import crc32
 
-from ingest_worker.parse.markdown_table import cell_text, row_line, separator_line
+from ingest_worker.parse.markdown_table import cell_text, column_groups, row_line, separator_line
 from shared.documents import Element, ElementKind, Span
 
 _LEAST_ROWS: Final = 250
@@ -26,6 +26,7 @@ _NUMBER: Final = re.compile(
     r"[-+(]?(?:[$€£¥]|[A-Z]{3}[ \u00a0])?[ \u00a0]?\d[\d.,'\u00a0 ]*(?:[eE][-+]?\d+)?[ \u00a0]?(?:%|[$€£¥]|[A-Z]{3})?\)?"
 )
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[T ].{0,20})?|\d{1,2}[./]\d{1,2}[./]\d{2,4}")
+_VALUE_CHARS: Final = 64
 _YEAR: Final = re.compile(r"(?:1[89]|20|21)\d\d")
 
 
@@ -117,6 +118,8 @@ def _is_header(rows: Sequence[Row]) -> bool:
 
 
 def _kind(text: str) -> str:
+    if len(text) > _VALUE_CHARS:
+        return ""
     return "date" if _DATE.fullmatch(text) else "number" if _NUMBER.fullmatch(text) else ""
 
 
@@ -134,14 +137,19 @@ def _text(rows: Sequence[Row], span: Span) -> Iterator[Element]:
 
 
 def _table(header: Row | None, body: Sequence[Row], span: Span) -> Iterator[Element]:
-    """One table; the columns that nothing stands in are left out. Without a header the columns have their letters."""
+    """One table, or several beside each other; columns in which nothing stands are left out.
+
+    Without a header the columns have their letters.
+    """
     used = set(header.cells) if header is not None else set()
     for row in body:
         used |= row.cells.keys()
     columns = sorted(used)
     names = [column_name(column) if header is None else header.cells.get(column, "") for column in columns]
-    lines = [row_line(names), separator_line(len(columns))]
-    lines += [row_line([row.cells.get(column, "") for column in columns]) for row in body]
     last = body[-1] if body else header
-    end = last.number if last is not None else None
-    yield Element(kind=ElementKind.TABLE, text="\n".join(lines), span=replace(span, row_end=end))
+    where = replace(span, row_end=last.number if last is not None else None)
+    for group in column_groups(names):
+        chosen = [columns[at] for at in group]
+        lines = [row_line([names[at] for at in group]), separator_line(len(group))]
+        lines += [row_line([row.cells.get(column, "") for column in chosen]) for row in body]
+        yield Element(kind=ElementKind.TABLE, text="\n".join(lines), span=where)

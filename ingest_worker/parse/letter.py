@@ -14,7 +14,7 @@ from shared.documents import ParsedDocument
 from shared.text import clean_text
 
 _WORD: Final = re.compile(r"[^\W\d_]{3,}")
-_LINK: Final = re.compile(r"\S*(?:https?://|www\.|mailto:)\S*")
+_LINKS: Final = ("://", "www.", "mailto:")
 _PARAGRAPH_END: Final = re.compile(r"\n[ \t]*\n")
 
 
@@ -76,4 +76,4 @@ def _add_body(builder: Builder, plain: str | None, html: str | None) -> tuple[st
 
 def _words(text: str) -> list[str]:
     """The words that say something; addresses of links are written in one form of a mail and not in the other."""
-    return _WORD.findall(_LINK.sub(" ", text).lower())
+    return _WORD.findall(" ".join(word for word in text.lower().split() if not any(mark in word for mark in _LINKS)))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
-
-import orjson
 
 from ingest_worker.parse.building import Builder
 from ingest_worker.parse.encoding import Decoded, decode
@@ -31,8 +30,9 @@ def parse(file: File) -> ParsedDocument:
         Unreadable: it is no notebook.
     """
     try:
-        notebook = orjson.loads(decode(file.data).text)
-    except orjson.JSONDecodeError as error:
+        # Not orjson, which refuses halves of characters that outputs of programs hold.
+        notebook = json.loads(decode(file.data).text)
+    except (ValueError, RecursionError) as error:
         raise Unreadable(f"{file.name} is no notebook: its JSON is damaged ({error}). Save it anew.", code="damaged") from error
     if not isinstance(notebook, dict):
         raise Unreadable(f"{file.name} is no notebook: it holds no cells.", code="damaged")

@@ -11,6 +11,7 @@ from typing import Final, cast
 from ingest_worker.parse.encoding import decode
 from ingest_worker.parse.errors import Skipped
 from ingest_worker.parse.file import File, nobody
+from ingest_worker.parse.general import read_with_second_opinion
 from ingest_worker.parse.markdown import parse_markdown
 from ingest_worker.parse.pdf import PdfLimits, parse_pdf
 from ingest_worker.parse.plain import parse_plain
@@ -63,7 +64,7 @@ def _parse(file: File, *, pdf_limits: PdfLimits) -> ParsedDocument:
     if found.kind in _MODULES:
         module = import_module(f"ingest_worker.parse.{_MODULES[found.kind]}")
         read = cast("Callable[[File], ParsedDocument]", module.parse)
-        return read(replace(file, media_type=found.media_type))
+        return read_with_second_opinion(read, replace(file, media_type=found.media_type), found.kind)
     return _parse_text(file, found)
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from ingest_worker.parse.building import Builder
 from ingest_worker.parse.drawing import body_text, chart_parts, diagram_text, paragraph_text
 from ingest_worker.parse.embedded import read_embedded
+from ingest_worker.parse.errors import Unreadable
 from ingest_worker.parse.file import File
 from ingest_worker.parse.inside import Inside
 from ingest_worker.parse.ooxml import Office, Relation, relation_id
@@ -46,13 +47,19 @@ def parse(file: File) -> ParsedDocument:
         slides += 1
         builder.span = Span(slide=number)
         before = len(builder.elements)
-        reader = _Slide(file, office, relation.target, builder, inside)
-        reader.read()
+        try:
+            reader = _Slide(file, office, relation.target, builder, inside)
+            reader.read()
+        except Unreadable as error:
+            unread.append(f"Slide {number} could not be read: {error}")
+            continue
         if reader.is_hidden:
             warnings.append(f"Slide {number} is hidden.")
         if len(builder.elements) == before and reader.has_pictures:
             pictures_only += 1
     elements = (*builder.elements, *inside.elements)
+    if unread and not elements:
+        raise Unreadable(unread[0], code="damaged")
     first = next((element.text for element in elements if element.kind is ElementKind.HEADING), None)
     return ParsedDocument(
         elements=elements,

@@ -21,7 +21,7 @@ from ingest_worker.parse.grid import Row, grid_elements
 from ingest_worker.parse.number_format import GENERAL, NumberFormat, read_format, show_number
 from ingest_worker.parse.ooxml import Office, relation_id
 from ingest_worker.parse.xmltree import Node, attribute, child, children, descendants, local
-from shared.documents import ParsedDocument, Span
+from shared.documents import ElementKind, ParsedDocument, Span
 
 _REFERENCE: Final = re.compile(r"([A-Z]{1,3})(\d{1,7})$")
 
@@ -40,18 +40,28 @@ def parse(file: File) -> ParsedDocument:
     reader = _Reader(office, main, mac_dates=attribute(properties, "date1904") in ("1", "true"))
     builder = Builder()
     warnings: list[str] = []
+    unread: list[str] = []
     for number, sheet in enumerate(children(child(book, "sheets"), "sheet"), start=1):
         file.on_page(number)
         name = sheet.get("name") or f"Sheet {number}"
         relation = relations.get(relation_id(sheet))
         if relation is None or relation.target not in office.package:
-            warnings.append(f"The sheet {name} is named, but is not in the file.")
+            unread.append(f"The sheet {name} is named, but is not in the file.")
             continue
         if (sheet.get("state") or "visible") != "visible":
             warnings.append(f"The sheet {name} is hidden.")
-        _add_sheet(builder, reader, name, relation.target, relation.kind)
+        try:
+            _add_sheet(builder, reader, name, relation.target, relation.kind)
+        except Unreadable as error:
+            unread.append(f"The sheet {name} could not be read: {error}")
+    if unread and all(element.kind is ElementKind.HEADING for element in builder.elements):
+        raise Unreadable(unread[0], code="damaged")
     return ParsedDocument(
-        elements=tuple(builder.elements), media_type=file.media_type, title=office.title(), warnings=tuple(warnings)
+        elements=tuple(builder.elements),
+        media_type=file.media_type,
+        title=office.title(),
+        warnings=tuple(warnings),
+        unread=tuple(unread),
     )
 
 

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from ingest_worker.parse.fingerprint import parser_fingerprint
 from shared.documents import Chunk, ChunkKind, Span
 from shared.errors import DocwellError, PermanentError, TransientError
 from shared.tokens import load_token_counter
+from tests.making import docx, odf, paragraph
 
 _LONG_TEXT = b"lorem ipsum dolor sit amet consectetur " * 400_000
 
@@ -61,6 +63,21 @@ def test_the_child_stays_warm_and_reasons_come_through_as_their_own_errors(cage:
     assert cage.pid == pid
 
 
+# A lone value in the last corner of a sheet: a library that holds the space before it needs hundreds of gigabytes.
+_FAR = (
+    '<table:table table:name="S"><table:table-row table:number-rows-repeated="1048575"><table:table-cell/></table:table-row>'
+    '<table:table-row><table:table-cell table:number-columns-repeated="16383"/><table:table-cell office:value-type="float"'
+    ' office:value="5"><text:p>5</text:p></table:table-cell></table:table-row></table:table>'
+)
+
+
+def test_the_child_has_no_network(cage: ParserCage) -> None:
+    cage.parse_and_chunk("a.txt", b"warm", 480, 80)
+    status = Path(f"/proc/{cage.pid}/status").read_text(encoding="ascii")
+    assert "Seccomp:\t2" in status
+    assert "NoNewPrivs:\t1" in status
+
+
 def _recursive_pdf() -> bytes:
     # Each form draws itself twice, by hand (PDF 1.4, section 4.9).
     draw = "/F Do /F Do"
@@ -85,6 +102,11 @@ def test_hostile_files_end_in_an_answer_and_the_next_document_is_read(cage: Pars
         ("nested.py", b"x = " + b"(" * 5_000 + b")" * 5_000),
         ("random.pdf", b"%PDF-1.5\n" + bytes(range(256)) * 400),
         ("line.txt", b"x" * 200_000),
+        ("bomb.docx", docx(paragraph("x"), parts={"word/media/zeros": b"\0" * (70 * 1024**2)})),
+        ("deep.html", b"<div>" * 200_000 + b"x"),
+        ("deep.docx", docx("<w:p>" * 50_000)),
+        ("far.ods", odf("spreadsheet", _FAR)),
+        ("cells.csv", b"a," * 20_000),
     ]:
         try:
             cage.parse_and_chunk(path, data, 480, 80)
@@ -92,7 +114,8 @@ def test_hostile_files_end_in_an_answer_and_the_next_document_is_read(cage: Pars
             codes.append(error.code)
         assert cage.parse_and_chunk("a.txt", b"still here", 480, 80).chunks[0].text == "still here"
     # pdfium gives up on the endless form in one of three ways, by what runs out first.
-    assert set(codes) <= {"damaged", "parser_crashed", "parser_memory", "parser_timeout"}
+    assert set(codes) <= {"damaged", "too_deep", "too_large", "parser_crashed", "parser_memory", "parser_timeout"}
+    assert {"too_deep", "too_large"} <= set(codes)
 
 
 def test_too_long_a_job_is_killed_and_says_so() -> None:

@@ -75,6 +75,21 @@ def test_years_counts_and_dates_above_other_values_are_a_header(header: str) -> 
     assert table.text.split("\n")[0] == f"| {header.replace(',', ' | ')} |"
 
 
+def test_a_wide_table_is_laid_out_as_several_that_each_name_the_row() -> None:
+    names = ["who", *(f"measure number {n}" for n in range(80))]
+    rows = [[f"person {p}", *(f"{p * 1000 + n + 5000}" for n in range(80))] for p in range(30)]
+    chunks = _chunks("\n".join([",".join(names), *map(",".join, rows)]).encode())
+    assert all(chunk.text.startswith("| who | measure number ") for chunk in chunks)
+    for p, n in ((0, 0), (17, 40), (29, 79)):
+        (chunk,) = [chunk for chunk in chunks if f" {p * 1000 + n + 5000} " in chunk.text]
+        header, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in chunk.text.split("\n")]
+        (line,) = [line for line in lines if f"{p * 1000 + n + 5000}" in line]
+        assert (line[0], header[line.index(f"{p * 1000 + n + 5000}")]) == (f"person {p}", f"measure number {n}")
+        assert chunk.span.row_start is not None
+        assert chunk.span.row_end is not None
+        assert chunk.span.row_start <= p + 2 <= chunk.span.row_end
+
+
 def test_other_codecs_are_read() -> None:
     assert "Köln" in parse("a.csv", "Ort,Land\nKöln,DE\n".encode("utf-16")).elements[0].text
     assert "Köln" in parse("a.csv", "Ort;Land\nKöln;DE\n".encode("cp1252")).elements[0].text
