@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from ingest_worker.catalogue import documents as catalogue
-from ingest_worker.catalogue import exclusion, versions
+from ingest_worker.catalogue import exclusion, twins, versions
 from ingest_worker.catalogue.documents import request_delete
 from ingest_worker.erasure import erase
+from ingest_worker.intake.manual import ended_jobs, intend, request_files
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.parse.cage import CageLimits, ParserCage
@@ -212,6 +214,49 @@ def test_other_chunks_are_made_when_their_settings_change_though_the_bytes_do_no
         assert library.work() == ["indexed"]
         assert library.one("SELECT chunk_count FROM docwell.document") > before
         assert library.standing(document) == ("indexed", True, 2, 2, None)
+
+
+# --- what those who bring files in are told
+
+
+def test_a_file_with_the_bytes_of_an_older_document_is_named_in_the_summary(library: Library) -> None:
+    files = [library.root / name for name in ("a.md", "b.md", "c.md")]
+    for file, text in zip(files, (ONE, ONE, TWO), strict=True):
+        file.write_text(text)
+    asked: dict[str, uuid.UUID] = {}
+    for file in files:
+        asked |= request_files(library.connection, [file], namespace="default", tags=[], max_attempts=5)
+    request_files(library.connection, files[:1], namespace="elsewhere", tags=[], max_attempts=5)
+    library.work()
+    first, second, _ = map(str, files)
+    assert twins.originals(library.connection, list(asked.values())) == {asked[second]: first}
+
+
+def test_a_job_that_was_erased_meanwhile_keeps_nobody_waiting(library: Library) -> None:
+    file = library.root / "a.md"
+    file.write_text(ONE)
+    (job,) = request_files(library.connection, [file], namespace="default", tags=[], max_attempts=5).values()
+    assert ended_jobs(library.connection, [job]) == []
+    erase(library.connection, library.one("SELECT document_id FROM docwell.document"), max_bytes=10**9)
+    (ended,) = ended_jobs(library.connection, [job])
+    assert (ended.state, "erased" in (ended.reason or "")) == ("cancelled", True)
+
+
+def test_a_dry_run_tells_what_each_namespace_would_do_with_a_file(library: Library) -> None:
+    file = library.root / "a.md"
+    file.write_text(ONE)
+
+    def action(namespace: str) -> str:
+        return intend(library.connection, file, namespace=namespace, max_bytes=10**9).action
+
+    assert action("default") == "new"
+    request_files(library.connection, [file], namespace="default", tags=[], max_attempts=5)
+    library.work()
+    assert (action("default"), action("elsewhere")) == ("unchanged", "new")
+    file.write_text(TWO)
+    assert action("default") == "changed"
+    exclusion.exclude(library.connection, library.one("SELECT document_id FROM docwell.document"))
+    assert (action("default"), action("elsewhere")) == ("skipped", "new")
 
 
 # --- what searches find of it

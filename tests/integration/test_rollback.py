@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from ingest_worker.batch import Pace, run_jobs
 from ingest_worker.catalogue import exclusion, versions
 from ingest_worker.catalogue.asking import Conflict, Unknown
 from ingest_worker.catalogue.documents import request_delete
 from ingest_worker.jobs import table as jobs
 from ingest_worker.parse.cage import CageLimits, ParserCage
-from ingest_worker.pipeline import run_job
+from ingest_worker.pipeline import JobReport, run_job
 from ingest_worker.rollback import request_rollback
 from shared.documents import Span
 from shared.embedding.protocol import Role, Vectors
@@ -265,6 +266,25 @@ def test_a_change_whose_run_stops_while_a_person_rolls_back_is_not_lost(library:
         jobs.hand_back(library.connection, "test")
     assert library.work() == ["rolled_back", "kept"]
     assert library.standing(document) == ("indexed", True, 1, 4, "rolled_back")
+
+
+def test_rollbacks_and_changes_that_are_claimed_together_end_each_for_itself(library: Library) -> None:
+    changed = [library.take(name, "Text one.\n") for name in ("a.md", "b.md")]
+    for name in ("a.md", "b.md"):
+        library.take(name, "Text two.\n")
+    for name in ("a.md", "b.md"):
+        library.ask(name, f"Text three of {name}.\n")
+    for document in changed:
+        request_rollback(library.connection, document, 1)
+    new = library.ask("c.md", "Another text.\n")
+    results = []
+    while claimed := jobs.claim(library.connection, worker="test", lease_seconds=60, limit=16):
+        ended = list(run_jobs(claimed, library.tools, Pace(), enough=lambda: False))
+        results += [one.outcome.result if isinstance(one.outcome, JobReport) else str(one.outcome) for one in ended]
+    assert sorted(results) == ["indexed", "kept", "kept", "rolled_back", "rolled_back"]
+    for document in changed:
+        assert library.standing(document) == ("indexed", True, 1, 3, "rolled_back")
+    assert library.standing(new) == ("indexed", True, 1, 1, None)
 
 
 class _Away:
