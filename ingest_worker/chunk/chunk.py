@@ -62,8 +62,11 @@ def _chunks(elements: tuple[Element, ...], counter: Counter, sizes: Sizes) -> It
         if element.kind is ElementKind.HEADING:
             level = min(max(element.level or 1, 1), 6)
             path = [(depth, name) for depth, name in path if depth < level]
-            path.append((level, heading_name(element.text) or element.text[:_SECTION_CHARS]))
             lists.clear()
+            if not element.text.strip():
+                # It only says that the sections before it have ended.
+                continue
+            path.append((level, heading_name(element.text) or element.text[:_SECTION_CHARS]))
             run += _heading_units(element, level, tuple(name for _, name in path), counter, sizes)
         elif element.kind is ElementKind.TEXT:
             rank = _rank_after(run, element)

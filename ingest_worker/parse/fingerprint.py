@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib.metadata import version
 
-_PARSER = 3
+_PARSER = 4
 """Raise it when a parser reads files differently."""
-_CHUNKER = 2
+_CHUNKER = 3
 """Raise it when a chunker cuts differently."""
 _LIBRARIES = (
     "lxml",

@@ -60,7 +60,7 @@ def parse(
 def _parse(file: File, *, pdf_limits: PdfLimits) -> ParsedDocument:
     found = detect(file.name, file.data)
     if found.kind is FormatKind.PDF:
-        return parse_pdf(file.data, found.media_type, pdf_limits, file.on_page)
+        return parse_pdf(replace(file, media_type=found.media_type), pdf_limits)
     if found.kind in _MODULES:
         module = import_module(f"ingest_worker.parse.{_MODULES[found.kind]}")
         read = cast("Callable[[File], ParsedDocument]", module.parse)
@@ -73,7 +73,7 @@ def _parse_text(file: File, found: Format) -> ParsedDocument:
     if not decoded.text.strip():
         raise Skipped(f"{file.name} holds no text.", code="empty")
     if found.kind is FormatKind.MARKDOWN:
-        return parse_markdown(decoded, found.media_type)
+        return parse_markdown(decoded, found.media_type, mdx=file.name.lower().endswith(".mdx"))
     if found.kind is FormatKind.SOURCE:
         return parse_source(decoded, found.media_type, found.language)
     return parse_plain(decoded, found.media_type)

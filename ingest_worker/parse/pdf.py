@@ -1,39 +1,32 @@
-"""PDF to elements with pypdfium2: the text layer, one page at a time, with the PDF's own 1-based page index.
+"""PDF to elements: the text layer, one page at a time, with the PDF's own 1-based page index and the label that is printed on it.
 
-pdfium is not thread-safe: one process each (the cage sees to that).
+Tables come out as lines of text: a PDF has no rows and columns, and pdfium guesses none. Headings are those of the outline.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pypdfium2 as pdfium
-import pypdfium2.raw as pdfium_c
 
 from ingest_worker.parse.errors import Unreadable
+from ingest_worker.parse.file import File
+from ingest_worker.parse.inside import Inside
+from ingest_worker.parse.pdf_document import document_title, open_pdf, page_labels
+from ingest_worker.parse.pdf_extras import attached_files, dynamic_form, is_dynamic_form
+from ingest_worker.parse.pdf_layout import join_divided_words, split_paragraphs, without_running_lines
+from ingest_worker.parse.pdf_outline import Heading, find_headings, read_outline
+from ingest_worker.parse.pdf_page import PageText, is_garbage, read_page
+from ingest_worker.parse.pdf_second import is_better, second_opinion
 from shared.documents import Element, ElementKind, ParsedDocument, Span
-from shared.text import clean_text
 
-# pdfium marks a hyphen at a line's end with U+FFFE, newer versions with U+0002.
-_HYPHEN_AT_LINE_END: Final = re.compile("(?<=\\w)[\x02\ufffe\u00ad]\r?\n?(?=\\w)|\ufffe")
-_GLYPH_NAME: Final = re.compile(r"\(cid:\d+\)|/g\d{2,}")
-_SPACE: Final = re.compile(r"\s")
-_STRANGE: Final = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufffd\ue000-\uf8ff\U000f0000-\U0010fffd]")
-_UNMAPPED: Final = re.compile("[\x00-\x08\x0b\x0e-\x1f]")
-_GARBAGE: Final = 0.3
-"""Share of a page's visible characters that may be glyph numbers, private or control characters; above it is no text."""
-_SENTENCE_END: Final = re.compile(r"[.!?:;。！？][\"'”’)\]]*$")
-_BULLET: Final = re.compile(r"^\s*(?:[•▪◦‣·–—*-]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)])\s+")
-_POINTLESS_TITLE: Final = re.compile(
-    r"^(untitled.*|document\d*|microsoft (word|powerpoint) - .*|slide \d+|powerpoint presentation"
-    r"|.*\.(docx?|pptx?|xlsx?|pdf|indd|tex|dvi|qxd|jpe?g|png|tiff?))$",
-    re.IGNORECASE,
-)
-_SHORT_LINE: Final = 0.8
-"""A line below this share of the page's usual line length ends its paragraph when it ends a sentence."""
+__all__ = ["PdfLimits", "is_garbage", "parse_pdf"]
+
+_MOST_DOUBTFUL = 50
+"""Pages of a document that get a second opinion: it takes half a second for a full page."""
+_MOST_BLANK = 5
+"""At most one page in so many counts as blank: in a broken file many pages only look it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,108 +37,106 @@ class PdfLimits:
     characters: int = 60_000_000
 
 
-def parse_pdf(data: bytes, media_type: str, limits: PdfLimits, on_page: Callable[[int], None]) -> ParsedDocument:
+def parse_pdf(file: File, limits: PdfLimits) -> ParsedDocument:
     """The text layer of each page. A page whose text is garbage (no Unicode map) counts as a page without text.
 
+    A blank page has nothing that could be read and counts as read.
+
     Raises:
-        Unreadable: `encrypted`, `damaged` with pdfium's own reason, or `too_large`.
+        Unreadable: `encrypted`, `unsupported_filter`, `damaged` with pdfium's own reason, or `too_large`.
     """
-    document = _open(data)
+    document, password = open_pdf(file.data, file.passwords)
+    inside = Inside()
     try:
-        page_count = len(document)
-        if page_count > limits.pages:
-            raise Unreadable(f"The PDF has {page_count} pages; at most {limits.pages} are read. Split it.", code="too_large")
-        elements: list[Element] = []
-        failed: list[int] = []
-        with_text = characters = 0
-        for index in range(page_count):
-            on_page(index + 1)
-            text = _page_text(document, index)
-            if text is None:
-                failed.append(index + 1)
-                continue
-            characters += len(text)
-            if characters > limits.characters:
-                raise Unreadable(
-                    f"The PDF holds more than {limits.characters} characters (reached on page {index + 1}). Split it.",
-                    code="too_large",
-                )
-            if not text.strip():
-                continue
-            with_text += 1
-            span = Span(page_start=index + 1, page_end=index + 1)
-            elements.extend(Element(kind=ElementKind.TEXT, text=paragraph, span=span) for paragraph in split_paragraphs(text))
-        title = _title(document)
+        form = _dynamic_form(document, inside)
+        pages = _second_opinions(_read_pages(document, file, limits), file.data, password)
+        if form is not None:
+            # Its one page only asks to wait until a program draws the form.
+            pages = [replace(page, text="") for page in pages]
+        elements = [*_elements(pages, page_labels(document, len(pages)), document), *(form or ())]
+        attached_files(document, file, inside)
+        title = document_title(document)
     finally:
         document.close()
-    warnings = (f"Pages that could not be read: {', '.join(map(str, failed[:50]))}.",) if failed else ()
+    with_text = len(pages) if form else sum(1 for page in pages if page.text.strip() or page.notes)
+    blank = sum(1 for page in pages if page.blank)
+    failed = [str(number) for number, page in enumerate(pages, start=1) if page.failed]
+    warnings = (f"Pages that could not be read: {', '.join(failed[:50])}.",) if failed else ()
     return ParsedDocument(
-        elements=tuple(elements),
-        media_type=media_type,
+        elements=(*elements, *inside.elements),
+        media_type=file.media_type,
         title=title,
-        page_count=page_count,
-        pages_with_text=with_text,
-        warnings=warnings,
+        page_count=len(pages),
+        pages_with_text=with_text + (blank if with_text and blank * _MOST_BLANK <= len(pages) else 0),
+        warnings=(*warnings, *inside.notes),
+        unread=tuple(inside.unread),
     )
 
 
-def is_garbage(text: str) -> bool:
-    """Whether a page's characters are mostly glyph numbers, private-use or control characters instead of text."""
-    visible = len(text) - len(_SPACE.findall(text))
-    names = sum(len(match) for match in _GLYPH_NAME.findall(text))
-    return names + len(_STRANGE.findall(text)) >= max(1, visible * _GARBAGE)
-
-
-def split_paragraphs(page: str) -> list[str]:
-    """A page's text in paragraphs: at blank lines, bullets, and after a short line that ends a sentence."""
-    lines = page.split("\n")
-    widths = sorted(len(line) for line in lines if line.strip())
-    usual = widths[int(len(widths) * 0.75)] if widths else 0
-    paragraphs: list[list[str]] = [[]]
-    for line in lines:
-        if not line.strip():
-            paragraphs.append([])
-            continue
-        if _BULLET.match(line):
-            paragraphs.append([])
-        paragraphs[-1].append(line.rstrip())
-        if len(line) < usual * _SHORT_LINE and _SENTENCE_END.search(line.rstrip()):
-            paragraphs.append([])
-    return ["\n".join(paragraph) for paragraph in paragraphs if paragraph]
-
-
-def _open(data: bytes) -> pdfium.PdfDocument:
-    try:
-        return pdfium.PdfDocument(data)
-    except pdfium.PdfiumError as error:
-        if getattr(error, "err_code", None) in (pdfium_c.FPDF_ERR_PASSWORD, pdfium_c.FPDF_ERR_SECURITY):
-            raise Unreadable(
-                "The PDF is encrypted and does not open without a password. Store a copy without one.", code="encrypted"
-            ) from error
-        raise Unreadable(f"The PDF is damaged: {error} Save it anew with another program.", code="damaged") from error
-
-
-def _page_text(document: pdfium.PdfDocument, index: int) -> str | None:
-    """A page's clean text, empty when it has none or only garbage, or None when pdfium cannot read the page."""
-    try:
-        page = document[index]
-        try:
-            layer = page.get_textpage()
-            try:
-                raw = layer.get_text_bounded() if layer.count_chars() else ""
-            finally:
-                layer.close()
-        finally:
-            page.close()
-    except pdfium.PdfiumError:
+def _dynamic_form(document: pdfium.PdfDocument, inside: Inside) -> list[Element] | None:
+    """The content of a dynamic form, None when the document is none."""
+    if not is_dynamic_form(document):
+        document.init_forms()
         return None
-    raw = _HYPHEN_AT_LINE_END.sub("", raw)
-    # Characters of a font without a Unicode map: keep their number visible until the garbage test has seen them.
-    raw = _UNMAPPED.sub("\ufffd", raw)
-    text = clean_text(raw).replace("\f", "\n")
-    return "" if is_garbage(text) else text.replace("\ufffd", "")
+    form: list[Element] = []
+    try:
+        form = dynamic_form(document)
+    except Unreadable as error:
+        inside.unread.append(str(error))
+    return form
 
 
-def _title(document: pdfium.PdfDocument) -> str | None:
-    title = " ".join(clean_text(document.get_metadata_value("Title")).split())
-    return title[:300] if len(title) > 2 and not _POINTLESS_TITLE.match(title) else None
+def _read_pages(document: pdfium.PdfDocument, file: File, limits: PdfLimits) -> list[PageText]:
+    count = len(document)
+    if count > limits.pages:
+        raise Unreadable(f"The PDF has {count} pages; at most {limits.pages} are read. Split it.", code="too_large")
+    pages: list[PageText] = []
+    characters = 0
+    for index in range(count):
+        file.on_page(index + 1)
+        page = read_page(document, index)
+        characters += len(page.text)
+        if characters > limits.characters:
+            raise Unreadable(
+                f"The PDF holds more than {limits.characters} characters (reached on page {index + 1}). Split it.",
+                code="too_large",
+            )
+        pages.append(page)
+    return pages
+
+
+def _second_opinions(pages: list[PageText], data: bytes, password: str) -> list[PageText]:
+    doubtful = [index for index, page in enumerate(pages) if page.doubtful][:_MOST_DOUBTFUL]
+    if not doubtful:
+        return pages
+    second = second_opinion(data, password, doubtful)
+    return [
+        replace(page, text=second[index]) if index in second and is_better(second[index], page.text) else page
+        for index, page in enumerate(pages)
+    ]
+
+
+def _elements(pages: Sequence[PageText], labels: Sequence[str | None], document: pdfium.PdfDocument) -> Iterator[Element]:
+    texts = join_divided_words(["\n".join(lines) for lines in without_running_lines([page.text.split("\n") for page in pages])])
+    lines = [text.split("\n") for text in texts]
+    headings = find_headings(read_outline(document), lines)
+    for index, on_page in enumerate(lines):
+        span = Span(page_start=index + 1, page_end=index + 1, page_label=labels[index])
+        done = 0
+        for heading in headings.get(index, ()):
+            yield from _paragraphs(on_page[done : max(done, heading.start)], span)
+            yield _heading(heading, span)
+            done = max(done, heading.end)
+        yield from _paragraphs(on_page[done:], span)
+        for note in pages[index].notes:
+            yield Element(kind=ElementKind.TEXT, text=note, span=span)
+
+
+def _heading(heading: Heading, span: Span) -> Element:
+    # Without lines it only ends the sections before it: where its own begins is not known.
+    return Element(kind=ElementKind.HEADING, text=heading.title if heading.end else "", level=heading.level, span=span)
+
+
+def _paragraphs(lines: Sequence[str], span: Span) -> Iterator[Element]:
+    for paragraph in split_paragraphs(lines):
+        yield Element(kind=ElementKind.TEXT, text=paragraph, span=span)
