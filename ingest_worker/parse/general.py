@@ -1,7 +1,7 @@
 """The second opinion on office, mail and web files: `unstructured`, where the parser of a format stumbles over a file.
 
-It is slower by an order of magnitude and takes seconds and 300 MB to load (docs/decisions/0009-parsers.md), so it is loaded with
-the first file that needs it. It would phone home and download a language model; what it needs of one is made here instead.
+It takes two to fourteen times as long, and seconds and 300 MB to load (docs/decisions/0010-parsers.md), so it is loaded with the
+first file that needs it. It would phone home and download a language model; what it needs of one is made here instead.
 """
 
 from __future__ import annotations

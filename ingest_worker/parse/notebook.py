@@ -19,6 +19,7 @@ from shared.text import clean_text
 
 _OUTPUT_CHARS: Final = 2_000
 """What is kept of one output: its beginning says what it is, a log of ten thousand lines does not say more."""
+_LANGUAGE: Final = re.compile(r"[A-Za-z0-9+#._-]{1,40}")
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
@@ -81,8 +82,8 @@ def _language(notebook: dict[str, Any]) -> str:
     for name in ("language_info", "kernelspec"):
         found = metadata.get(name) if isinstance(metadata, dict) else None
         language = found.get("name" if name == "language_info" else "language") if isinstance(found, dict) else None
-        if isinstance(language, str) and language.isascii():
-            return "python" if language == "ipython" else language.lower()[:40]
+        if isinstance(language, str) and _LANGUAGE.fullmatch(language):
+            return "python" if language == "ipython" else language.lower()
     return "python"
 
 

@@ -15,6 +15,7 @@ from ingest_worker.parse.errors import Unreadable
 from ingest_worker.parse.file import File
 from ingest_worker.parse.rtf_tokens import CODE_PAGES, SYMBOLS, Token, codec_of, tokens
 from shared.documents import ParsedDocument
+from shared.text import clean_text
 
 _MOST_DEPTH: Final = 5_000
 _HEADING_NAME: Final = re.compile(r"\s*heading (\d)\s*", re.IGNORECASE)
@@ -233,7 +234,7 @@ class _Reader:
             if level is not None and outer.aside == "stylesheet":
                 self._levels[group.style] = level
         elif kind == "title":
-            self.title = " ".join(text.split())[:300] or None
+            self.title = " ".join(clean_text(text).split())[:300] or None
         elif kind in ("listtext", "pntext"):
             self._label = "-" if _BULLET.match(text) else text
         elif kind == "atnauthor":

@@ -26,6 +26,7 @@ from ingest_worker.parse.grid import Row, grid_elements
 from ingest_worker.parse.number_format import plain_number
 from ingest_worker.parse.package import Package
 from shared.documents import ParsedDocument, Span
+from shared.text import clean_text
 
 Value = int | float | str | bool | time | date | datetime | timedelta
 
@@ -44,12 +45,13 @@ def parse(file: File) -> ParsedDocument:
         with CalamineWorkbook.from_filelike(io.BytesIO(file.data)) as book:
             for number, sheet in enumerate(book.sheets_metadata, start=1):
                 file.on_page(number)
+                name = clean_text(sheet.name)
                 if sheet.visible is not SheetVisibleEnum.Visible:
-                    warnings.append(f"The sheet {sheet.name} is hidden.")
-                builder.span = Span(sheet=sheet.name)
+                    warnings.append(f"The sheet {name} is hidden.")
+                builder.span = Span(sheet=name)
                 elements = tuple(grid_elements(_rows(book.get_sheet_by_name(sheet.name)), builder.span))
                 if elements:
-                    builder.heading(sheet.name, 1)
+                    builder.heading(name, 1)
                     builder.extend(elements)
     except PasswordError as error:
         raise Unreadable("The workbook is encrypted. Store a copy without a password.", code="encrypted") from error

@@ -17,7 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.bench import editing, ingesting, latency, querying, rescanning, retrieving, starting  # noqa: E402
+from tests.bench import editing, ingesting, latency, querying, reading, rescanning, retrieving, starting  # noqa: E402
 from tests.bench.figures import table  # noqa: E402
 
 MEASURES: dict[str, Callable[[], list[dict[str, Any]]]] = {
@@ -29,6 +29,8 @@ MEASURES: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "rescan": rescanning.unchanged,
     "query": querying.hybrid_latency,
     "retrieval": retrieving.hit_rates,
+    "corpora": reading.states,
+    "parsers": reading.beside_general,
 }
 
 

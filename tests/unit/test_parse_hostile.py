@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import zipfile
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 from ingest_worker.parse.errors import Skipped, Unreadable
 from ingest_worker.parse.package import Package, PackageLimits
 from ingest_worker.parse.parse import parse
-from tests.making import cells, docx, epub, odf, paragraph, pptx, relations, shape, xlsx, zipped
+from tests.making import cells, docx, epub, odf, paragraph, pptx, relations, shape, xls, xlsx, zipped
 
 _SECRET = "the words of another file"
 
@@ -174,6 +175,24 @@ def test_what_no_database_takes_is_cleaned_out_of_every_format() -> None:
         text.encode("utf-8")
         assert not any(ord(character) < 32 and character not in "\n\t" for character in text)
     assert len(texts) == 4
+
+
+def test_names_titles_and_languages_are_cleaned_as_texts_are() -> None:
+    book = parse("a.xls", xls([["a", "b"], ["c", 5.0]], name="Sa\0les\x01"))
+    assert {element.span.sheet for element in book.elements} == {"Sales"}
+    assert parse("a.rtf", rb"{\rtf1{\info{\title A\u0?B}}text}").title == "AB"
+    cell = {"cell_type": "code", "source": "x = 1"}
+    notebook = json.dumps({"cells": [cell], "metadata": {"language_info": {"name": "py\0thon"}}}).encode()
+    assert [element.language for element in parse("a.ipynb", notebook).elements] == ["python"]
+
+
+def test_an_entity_in_the_place_of_a_value_is_no_value() -> None:
+    sheet = "<worksheet><sheetData><row r='1'><c r='A1'>&e;</c><c r='B1'><v>7</v></c></row></sheetData></worksheet>"
+    part = f'<!DOCTYPE worksheet [<!ENTITY e "ha">]>{sheet}'
+    assert [element.text for element in parse("a.xlsx", xlsx({"S": ""}, parts={"xl/worksheets/sheet1.xml": part})).elements] == [
+        "S",
+        "7",
+    ]
 
 
 @pytest.mark.parametrize("size", [1, 4, 100, 1000])
