@@ -25,7 +25,8 @@ from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob, Success
 from ingest_worker.parse.cage import Parsed, ParserCage
 from ingest_worker.parse.errors import Skipped
-from ingest_worker.parse.fingerprint import parser_fingerprint
+from ingest_worker.parse.fingerprint import ocr_settings, parser_fingerprint
+from ingest_worker.parse.ocr import ocr_identity
 from ingest_worker.publish import NewVersion, Swap, VectorsMissing, publish, unpublish, withdraw
 from shared.config import Settings
 from shared.database import Pool
@@ -144,7 +145,7 @@ def read_document(
         return _skip_unread(connection, job, document, refusal)
     if _is_unchanged(document, content, audience_id, settings):
         return Unchanged(job=job, document=document, content=content)
-    fingerprint = parser_fingerprint(settings.chunk_tokens, settings.chunk_overlap)
+    fingerprint = _fingerprint(settings)
     begins = Beginning(document=document, content=content, audience_id=audience_id, fingerprint=fingerprint)
     return Reading(job=job, begins=begins)
 
@@ -293,7 +294,7 @@ def _is_unchanged(document: JobDocument, content: Content, audience_id: int, set
     return (
         document.sha256 == content.sha256
         and document.latest_state in _SETTLED
-        and document.latest_fingerprint == parser_fingerprint(settings.chunk_tokens, settings.chunk_overlap)
+        and document.latest_fingerprint == _fingerprint(settings)
         and document.audience_id == audience_id
         and (document.served_version is not None or document.latest_state not in _WITH_TEXT)
     )
@@ -335,17 +336,27 @@ def _version_of(parsed: Parsed, content: Content, *, version_id: int, number: in
     )
 
 
+def _fingerprint(settings: Settings) -> str:
+    return parser_fingerprint(settings.chunk_tokens, settings.chunk_overlap, ocr_identity(ocr_settings(settings)))
+
+
 def _judge(parsed: Parsed) -> tuple[DocumentState, str | None, str | None]:
     pages, with_text = parsed.page_count, parsed.pages_with_text
     if not parsed.chunks:
         if pages:
             which = f"None of its {pages} pages has text: they are" if pages > 1 else "Its only page has no text: it is"
             what = "pictures, or their text cannot be decoded" if pages > 1 else "a picture, or its text cannot be decoded"
-            return DocumentState.NEEDS_OCR, "no_text", f"{which} {what}. It needs OCR."
+            return DocumentState.NEEDS_OCR, "no_text", f"{which} {what}. {parsed.ocr or 'It needs OCR.'}"
         return DocumentState.SKIPPED, "empty", " ".join(["It holds no text.", *parsed.unread])[:_REASON_CHARS]
     if pages is not None and with_text is not None and with_text < pages:
-        said = [f"{with_text} of {pages} pages had text; the others need OCR.", *parsed.unread]
+        said = [
+            f"{with_text} of {pages} pages had text; the others need OCR.",
+            *([parsed.ocr] if parsed.ocr else []),
+            *parsed.unread,
+        ]
         return DocumentState.PARTIAL, "pages_without_text", " ".join(said)[:_REASON_CHARS]
     if parsed.unread:
         return DocumentState.PARTIAL, "parts_unread", " ".join(parsed.unread)[:_REASON_CHARS]
+    if parsed.ocr:
+        return DocumentState.INDEXED, "ocr", parsed.ocr
     return DocumentState.INDEXED, None, None

@@ -86,6 +86,9 @@ class Settings(BaseModel):
     parse_timeout_seconds: float = Field(120.0, gt=0)
     parse_memory_bytes: int = Field(2 * 1024**3, ge=256 * 1024**2)
     document_passwords: Secrets = ()
+    ocr: Literal["auto", "off"] = "auto"
+    ocr_languages: Words = ("eng",)
+    ocr_seconds: float = Field(300.0, gt=0)
     keep_versions: int = Field(5, ge=1)
 
     worker_concurrency: int | None = Field(None, ge=1)
@@ -120,7 +123,7 @@ class Settings(BaseModel):
         for pattern in patterns:
             if not pattern or "/" in pattern:
                 raise ValueError(
-                    f"{pattern!r} is no name: write it without `/`; paths belong into the `ignore` of a source or `.docwellignore`"
+                    f"{pattern!r} is no name: write it without `/`; paths belong into a source's `ignore` or `.docwellignore`"
                 )
         return patterns
 

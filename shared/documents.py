@@ -124,6 +124,7 @@ class ParsedDocument:
     `page_count` and `pages_with_text` are None for formats without pages (slides and pictures count as pages). `is_source` marks
     a file of source code, whose one element goes through the syntax tree. `encoding` names the codec that decoded the bytes.
     `warnings` are sentences for people; `unread` are those on parts whose text is missing, which make the document partial.
+    `ocr` says what OCR did for pages without text, or why it did nothing.
     """
 
     elements: tuple[Element, ...]
@@ -135,6 +136,7 @@ class ParsedDocument:
     encoding: str | None = None
     warnings: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    ocr: str | None = None
 
 
 _CONTENT_NAMESPACE = b"docwell.chunk.1\0"

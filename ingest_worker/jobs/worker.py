@@ -33,6 +33,7 @@ from ingest_worker.jobs.keeper import Keeper, ReportingPool
 from ingest_worker.jobs.lost import CUT_OFF, take_back
 from ingest_worker.jobs.table import ClaimedJob, LeaseLost
 from ingest_worker.parse.cage import CageLimits, ParserCage
+from ingest_worker.parse.fingerprint import ocr_settings
 from ingest_worker.pipeline import JobReport, Tools
 from shared.config import Settings
 from shared.database import check_schema, connect, first_line, open_pool
@@ -78,6 +79,7 @@ class Worker:
                 timeout_seconds=settings.parse_timeout_seconds,
                 memory_bytes=settings.parse_memory_bytes,
                 passwords=tuple(password.get_secret_value() for password in settings.document_passwords),
+                ocr=ocr_settings(settings),
             )
         )
         self._embedder: Embedder | None = None

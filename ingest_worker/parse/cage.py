@@ -23,6 +23,7 @@ import orjson
 from ingest_worker.parse import wire
 from ingest_worker.parse.channel import Channel, ChildEnded, OutOfTime
 from ingest_worker.parse.errors import Skipped, Unreadable, Unsupported
+from ingest_worker.parse.ocr import NO_OCR, OcrSettings
 from ingest_worker.parse.wire import Parsed, Request
 from shared.errors import DocwellError, PermanentError, TransientError
 
@@ -49,6 +50,7 @@ class CageLimits:
     recycle_bytes: int = 512 * 1024**2
     start_seconds: float = 60.0
     passwords: tuple[str, ...] = field(default=(), repr=False)
+    ocr: OcrSettings = NO_OCR
 
 
 class ParserCage:
@@ -91,14 +93,17 @@ class ParserCage:
             cpu_seconds=int(self._limits.timeout_seconds * 2) + 1,
             output_bytes=self._limits.output_bytes,
             passwords=self._limits.passwords,
+            ocr=self._limits.ocr,
         )
-        deadline = self._clock() + self._limits.timeout_seconds
+        # OCR has a time of its own, which the child keeps; the fence on processor time does not move.
+        patience = self._limits.timeout_seconds + (self._limits.ocr.seconds if self._limits.ocr.languages else 0)
+        deadline = self._clock() + patience
         try:
             answer = channel.ask(wire.pack_request(request, data), data, deadline, self._limits.output_bytes + 4096)
         except OutOfTime as error:
             self._end()
             raise PermanentError(
-                f"{path} was not parsed within {self._limits.timeout_seconds:g} seconds{_at(error.page)}. "
+                f"{path} was not parsed within {patience:g} seconds{_at(error.page)}. "
                 "Split it, or raise DOCWELL_PARSE_TIMEOUT_SECONDS.",
                 code="parser_timeout",
             ) from error

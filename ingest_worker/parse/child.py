@@ -94,7 +94,7 @@ def _work(request: Request, data: bytes, answers: BinaryIO, counter: Counter) ->
     def on_page(page: int) -> None:
         _send(answers, wire.PAGE + wire.PAGE_NUMBER.pack(page))
 
-    document = parse(request.path, data, on_page=on_page, passwords=request.passwords)
+    document = parse(request.path, data, on_page=on_page, passwords=request.passwords, ocr=request.ocr)
     chunks = chunk_document(document, counter, request.chunk_tokens, request.chunk_overlap)
     return Parsed(
         chunks=chunks,
@@ -105,6 +105,7 @@ def _work(request: Request, data: bytes, answers: BinaryIO, counter: Counter) ->
         encoding=document.encoding,
         warnings=document.warnings,
         unread=document.unread,
+        ocr=document.ocr,
     )
 
 

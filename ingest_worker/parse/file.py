@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from ingest_worker.parse.ocr import NO_OCR, OcrSettings
 from shared.documents import ParsedDocument
 
 
@@ -40,6 +41,7 @@ class File:
     data: bytes
     media_type: str = "application/octet-stream"
     passwords: tuple[str, ...] = field(default=(), repr=False)
+    ocr: OcrSettings = NO_OCR
     on_page: Callable[[int], None] = nobody
     parse: Callable[[File], ParsedDocument] | None = None
     depth: int = 0

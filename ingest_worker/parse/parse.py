@@ -13,6 +13,7 @@ from ingest_worker.parse.errors import Skipped
 from ingest_worker.parse.file import File, nobody
 from ingest_worker.parse.general import read_with_second_opinion
 from ingest_worker.parse.markdown import parse_markdown
+from ingest_worker.parse.ocr import OcrSettings
 from ingest_worker.parse.pdf import PdfLimits, parse_pdf
 from ingest_worker.parse.plain import parse_plain
 from ingest_worker.parse.registry import Format, FormatKind, detect
@@ -46,6 +47,7 @@ def parse(
     pdf_limits: PdfLimits | None = None,
     on_page: Callable[[int], None] = nobody,
     passwords: tuple[str, ...] = (),
+    ocr: OcrSettings | None = None,
 ) -> ParsedDocument:
     """Parse a file; `path` is used only for its name. `on_page` hears the 1-based page that is read next.
 
@@ -54,7 +56,7 @@ def parse(
         Unreadable: the file is encrypted, damaged or too large.
     """
     read = partial(_parse, pdf_limits=pdf_limits or PdfLimits())
-    return read(File(name=path, data=data, passwords=passwords, on_page=on_page, parse=read))
+    return read(File(name=path, data=data, passwords=passwords, ocr=ocr or OcrSettings(), on_page=on_page, parse=read))
 
 
 def _parse(file: File, *, pdf_limits: PdfLimits) -> ParsedDocument:

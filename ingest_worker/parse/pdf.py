@@ -13,7 +13,8 @@ import pypdfium2 as pdfium
 from ingest_worker.parse.errors import Unreadable
 from ingest_worker.parse.file import File
 from ingest_worker.parse.inside import Inside
-from ingest_worker.parse.pdf_document import document_title, open_pdf, page_labels
+from ingest_worker.parse.ocr import DPI, Ocr
+from ingest_worker.parse.pdf_document import document_title, open_pdf, page_labels, picture_of
 from ingest_worker.parse.pdf_extras import attached_files, dynamic_form, is_dynamic_form
 from ingest_worker.parse.pdf_layout import join_divided_words, split_paragraphs, without_running_lines
 from ingest_worker.parse.pdf_outline import Heading, find_headings, read_outline
@@ -50,6 +51,9 @@ def parse_pdf(file: File, limits: PdfLimits) -> ParsedDocument:
     try:
         form = _dynamic_form(document, inside)
         pages = _second_opinions(_read_pages(document, file, limits), file.data, password)
+        ocr = Ocr(file.ocr)
+        if form is None:
+            pages = [_with_ocr(document, index, page, ocr, file) for index, page in enumerate(pages)]
         if form is not None:
             # Its one page only asks to wait until a program draws the form.
             pages = [replace(page, text="") for page in pages]
@@ -70,6 +74,7 @@ def parse_pdf(file: File, limits: PdfLimits) -> ParsedDocument:
         pages_with_text=with_text + (blank if with_text and blank * _MOST_BLANK <= len(pages) else 0),
         warnings=(*warnings, *inside.notes),
         unread=tuple(inside.unread),
+        ocr=ocr.outcome,
     )
 
 
@@ -103,6 +108,14 @@ def _read_pages(document: pdfium.PdfDocument, file: File, limits: PdfLimits) -> 
             )
         pages.append(page)
     return pages
+
+
+def _with_ocr(document: pdfium.PdfDocument, index: int, page: PageText, ocr: Ocr, file: File) -> PageText:
+    """The page with the text of its picture, when it has none of its own and is not blank."""
+    if page.text.strip() or page.blank or page.failed:
+        return page
+    file.on_page(index + 1)
+    return replace(page, text=ocr.read(b"" if ocr.obstacle else picture_of(document, index, DPI)))
 
 
 def _second_opinions(pages: list[PageText], data: bytes, password: str) -> list[PageText]:

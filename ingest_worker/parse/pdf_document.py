@@ -24,6 +24,7 @@ _POINTLESS_TITLE: Final = re.compile(
 )
 _TITLE_CHARS: Final = 300
 _LABEL_CHARS: Final = 40
+_MOST_DOTS: Final = 40_000_000
 
 
 def open_pdf(data: bytes, passwords: Sequence[str]) -> tuple[pdfium.PdfDocument, str]:
@@ -63,6 +64,23 @@ def document_title(document: pdfium.PdfDocument) -> str | None:
     """The title in the file's own description, unless it is one that programs fill in."""
     title = " ".join(clean_text(document.get_metadata_value("Title")).split())
     return title[:_TITLE_CHARS] if len(title) > 2 and not _POINTLESS_TITLE.match(title) else None
+
+
+def picture_of(document: pdfium.PdfDocument, index: int, dpi: int) -> bytes:
+    """A page as a grey picture (PGM, as netpbm defines it), smaller where it would have more than 40 million dots."""
+    page = document[index]
+    try:
+        width, height = page.get_size()
+        scale = min(dpi / 72, (_MOST_DOTS / max(1.0, width * height)) ** 0.5)
+        bitmap = page.render(scale=scale, grayscale=True)
+        try:
+            rows = memoryview(bitmap.buffer).cast("B")
+            lines = (bytes(rows[row * bitmap.stride : row * bitmap.stride + bitmap.width]) for row in range(bitmap.height))
+            return b"P5 %d %d 255\n" % (bitmap.width, bitmap.height) + b"".join(lines)
+        finally:
+            bitmap.close()
+    finally:
+        page.close()
 
 
 def _forms(password: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import orjson
 
+from ingest_worker.parse.ocr import NO_OCR, OcrSettings
 from shared.documents import Chunk, ChunkKind, Span
 
 READY: Final = b"H"
@@ -36,6 +37,7 @@ class Request:
     cpu_seconds: int
     output_bytes: int
     passwords: tuple[str, ...] = field(default=(), repr=False)
+    ocr: OcrSettings = NO_OCR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class Parsed:
     """What came out of a file: its chunks, and what the parser learnt about it.
 
     `page_count` and `pages_with_text` are None for formats without pages; 0 pages with text means that the file needs OCR.
-    `unread` are sentences on parts whose text is missing.
+    `unread` are sentences on parts whose text is missing; `ocr` says what OCR did, or why it did nothing.
     """
 
     chunks: tuple[Chunk, ...]
@@ -54,6 +56,7 @@ class Parsed:
     encoding: str | None
     warnings: tuple[str, ...]
     unread: tuple[str, ...] = ()
+    ocr: str | None = None
 
 
 def pack_request(request: Request, data: bytes) -> bytes:
@@ -65,7 +68,8 @@ def pack_request(request: Request, data: bytes) -> bytes:
 def unpack_request(head: bytes) -> Request:
     """The request from its JSON."""
     raw = orjson.loads(head)
-    return Request(**{**raw, "passwords": tuple(raw["passwords"])})
+    ocr = OcrSettings(languages=tuple(raw["ocr"]["languages"]), seconds=raw["ocr"]["seconds"])
+    return Request(**{**raw, "passwords": tuple(raw["passwords"]), "ocr": ocr})
 
 
 def pack_parsed(parsed: Parsed) -> bytes:

@@ -1,0 +1,124 @@
+"""OCR with the real program where it is installed; where it is not, that it is missing is said with the cure."""
+
+from __future__ import annotations
+
+import shutil
+
+import pypdfium2 as pdfium
+
+from ingest_worker.parse.file import File
+from ingest_worker.parse.image import parse as parse_image
+from ingest_worker.parse.ocr import Ocr, OcrSettings, obstacle
+from ingest_worker.parse.parse import parse
+from ingest_worker.parse.pdf_document import picture_of
+from ingest_worker.parse.wire import Parsed
+from ingest_worker.pipeline import _judge
+from shared.documents import Chunk, ChunkKind, DocumentState, ParsedDocument
+from tests.unit.test_parse_pdf import make_pdf
+
+ENGLISH = OcrSettings(languages=("eng",))
+SENTENCE = "The invoice is due within thirty days"
+
+
+def _picture(line: str) -> bytes:
+    document = pdfium.PdfDocument(make_pdf([[line]]))
+    try:
+        return picture_of(document, 0, 200)
+    finally:
+        document.close()
+
+
+def _scan(*lines: str) -> bytes:
+    """A PDF of pictures of text: one grey picture to a page, by hand (PDF 1.4, section 4.8)."""
+    objects = [b"<</Type/Catalog/Pages 2 0 R>>", b""]
+    kids = []
+    for line in lines:
+        _, size, dots = _picture(line).split(b" ", 2)[0], *_measured(_picture(line))
+        width, height = size
+        objects.append(
+            b"<</Type/XObject/Subtype/Image/Width %d/Height %d/ColorSpace/DeviceGray/BitsPerComponent 8/Length %d>>stream\n"
+            % (width, height, len(dots))
+            + dots
+            + b"\nendstream"
+        )
+        draw = b"595 0 0 842 0 0 cm /I Do"
+        objects.append(b"<</Length %d>>stream\n%s\nendstream" % (len(draw), draw))
+        objects.append(
+            b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 595 842]/Contents %d 0 R/Resources<</XObject<</I %d 0 R>>>>>>"
+            % (len(objects), len(objects) - 1)
+        )
+        kids.append(b"%d 0 R" % len(objects))
+    objects[1] = b"<</Type/Pages/Kids[%s]/Count %d>>" % (b" ".join(kids), len(kids))
+    body = b"%PDF-1.4\n"
+    for number, content in enumerate(objects, start=1):
+        body += b"%d 0 obj\n%s\nendobj\n" % (number, content)
+    return body + b"trailer<</Size %d/Root 1 0 R>>\n%%%%EOF" % (len(objects) + 1)
+
+
+def _measured(picture: bytes) -> tuple[tuple[int, int], bytes]:
+    head, dots = picture.split(b" 255\n", 1)
+    _, width, height = head.split()
+    return (int(width), int(height)), dots
+
+
+def _judged(document: ParsedDocument) -> tuple[DocumentState, str | None, str]:
+    chunks = tuple(Chunk(kind=ChunkKind.TEXT, text=element.text, tokens=1) for element in document.elements)
+    state, code, reason = _judge(
+        Parsed(
+            chunks=chunks,
+            title=None,
+            media_type=document.media_type,
+            page_count=document.page_count,
+            pages_with_text=document.pages_with_text,
+            encoding=None,
+            warnings=(),
+            ocr=document.ocr,
+        )
+    )
+    return state, code, reason or ""
+
+
+def test_a_scan_is_read_by_ocr_or_says_what_is_missing() -> None:
+    document = parse("scan.pdf", _scan(SENTENCE, "Cancelling takes a letter"), ocr=ENGLISH)
+    state, code, reason = _judged(document)
+    if obstacle(ENGLISH):
+        assert (document.elements, state, code) == ((), DocumentState.NEEDS_OCR, "no_text")
+        assert "install" in reason
+    else:
+        assert [(element.text.strip(), element.span.page_start) for element in document.elements] == [
+            (SENTENCE, 1),
+            ("Cancelling takes a letter", 2),
+        ]
+        assert (state, code) == (DocumentState.INDEXED, "ocr")
+        assert reason == "OCR (eng) read 2 of 2 pages without text."
+
+
+def test_ocr_that_is_off_says_so_and_leaves_the_file_to_be_read_later() -> None:
+    state, _, reason = _judged(parse("scan.pdf", _scan(SENTENCE)))
+    assert state is DocumentState.NEEDS_OCR
+    assert "DOCWELL_OCR=auto" in reason
+
+
+def test_a_language_without_data_is_named() -> None:
+    said = obstacle(OcrSettings(languages=("xyz",)))
+    assert said is not None
+    assert ("no data for xyz" in said) == (shutil.which("tesseract") is not None)
+
+
+def test_when_time_is_up_the_rest_is_left_and_counted() -> None:
+    ocr = Ocr(OcrSettings(languages=("eng",), seconds=0.0))
+    assert ocr.read(b"") == ""
+    assert ocr.outcome is not None
+    assert ("DOCWELL_OCR_SECONDS" in ocr.outcome) == (obstacle(ENGLISH) is None)
+
+
+def test_a_picture_is_one_page() -> None:
+    document = parse_image(File(name="a.pgm", data=_picture(SENTENCE), media_type="image/x-portable-graymap", ocr=ENGLISH))
+    assert document.page_count == 1
+    assert document.pages_with_text == (0 if obstacle(ENGLISH) else 1)
+
+
+def test_a_broken_picture_costs_nothing_but_itself() -> None:
+    ocr = Ocr(ENGLISH)
+    assert ocr.read(b"no picture at all") == ""
+    assert ocr.outcome is not None
