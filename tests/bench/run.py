@@ -17,7 +17,18 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.bench import editing, ingesting, latency, querying, reading, rescanning, retrieving, starting  # noqa: E402
+from tests.bench import (  # noqa: E402
+    editing,
+    ingesting,
+    latency,
+    loading,
+    querying,
+    reading,
+    recovering,
+    rescanning,
+    retrieving,
+    starting,
+)
 from tests.bench.figures import table  # noqa: E402
 
 MEASURES: dict[str, Callable[[], list[dict[str, Any]]]] = {
@@ -28,6 +39,8 @@ MEASURES: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "edit": editing.one_paragraph,
     "rescan": rescanning.unchanged,
     "query": querying.hybrid_latency,
+    "load": loading.search_during_ingest,
+    "recovery": recovering.recovery,
     "retrieval": retrieving.hit_rates,
     "corpora": reading.states,
     "parsers": reading.beside_general,
