@@ -9,9 +9,10 @@ from importlib import import_module
 from typing import Final, cast
 
 from ingest_worker.parse.encoding import decode
-from ingest_worker.parse.errors import Skipped
+from ingest_worker.parse.errors import Skipped, Unreadable
 from ingest_worker.parse.file import File, nobody
 from ingest_worker.parse.general import read_with_second_opinion
+from ingest_worker.parse.generated import beginning, is_generated, without_data
 from ingest_worker.parse.markdown import parse_markdown
 from ingest_worker.parse.ocr import OcrSettings
 from ingest_worker.parse.pdf import PdfLimits, parse_pdf
@@ -38,6 +39,10 @@ _MODULES: Final[dict[FormatKind, str]] = {
     FormatKind.ENCRYPTED_OFFICE: "encrypted",
 }
 """The module of a format whose libraries are loaded with the first file of that format: it has a function `parse`."""
+
+
+_MOST_CHARACTERS: Final = 20_000_000
+"""Characters of one text file; chunking them takes half a minute."""
 
 
 def parse(
@@ -71,11 +76,25 @@ def _parse(file: File, *, pdf_limits: PdfLimits) -> ParsedDocument:
 
 
 def _parse_text(file: File, found: Format) -> ParsedDocument:
-    decoded = decode(file.data)
+    decoded, data = without_data(decode(file.data))
     if not decoded.text.strip():
         raise Skipped(f"{file.name} holds no text.", code="empty")
+    if len(decoded.text) > _MOST_CHARACTERS:
+        raise Unreadable(
+            f"{file.name} holds {len(decoded.text):,} characters of text; at most {_MOST_CHARACTERS:,} are read. Split it.",
+            code="too_large",
+        )
+    rest = None
     if found.kind is FormatKind.MARKDOWN:
-        return parse_markdown(decoded, found.media_type, mdx=file.name.lower().endswith(".mdx"))
-    if found.kind is FormatKind.SOURCE:
-        return parse_source(decoded, found.media_type, found.language)
-    return parse_plain(decoded, found.media_type)
+        document = parse_markdown(decoded, found.media_type, mdx=file.name.lower().endswith(".mdx"))
+    elif found.kind is FormatKind.SOURCE:
+        if is_generated(file.name, decoded.text):
+            decoded, rest = beginning(decoded)
+        document = parse_source(decoded, found.media_type, found.language)
+    else:
+        document = parse_plain(decoded, found.media_type)
+    return replace(
+        document,
+        warnings=(*document.warnings, *([data] if data else [])),
+        unread=(*document.unread, *([rest] if rest else [])),
+    )

@@ -121,7 +121,7 @@ def test_hostile_files_end_in_an_answer_and_the_next_document_is_read(cage: Pars
 def test_too_long_a_job_is_killed_and_says_so() -> None:
     with ParserCage(CageLimits(timeout_seconds=0.5)) as cage:
         with pytest.raises(PermanentError) as caught:
-            cage.parse_and_chunk("big.txt", b"lorem ipsum dolor " * (50 * 1024**2 // 18), 480, 80)
+            cage.parse_and_chunk("big.txt", b"lorem ipsum dolor " * (19_000_000 // 18), 480, 80)
         assert caught.value.code == "parser_timeout"
         assert "big.txt was not parsed within 0.5 seconds" in str(caught.value)
         assert cage.pid is None
@@ -130,7 +130,7 @@ def test_too_long_a_job_is_killed_and_says_so() -> None:
 def test_too_much_memory_ends_the_job_and_not_the_next() -> None:
     with ParserCage(CageLimits(memory_bytes=400 * 1024**2)) as cage:
         with pytest.raises(PermanentError) as caught:
-            cage.parse_and_chunk("big.txt", b"lorem ipsum dolor " * (50 * 1024**2 // 18), 480, 80)
+            cage.parse_and_chunk("big.txt", b"lorem ipsum dolor " * (19_000_000 // 18), 480, 80)
         assert caught.value.code == "parser_memory"
         assert "400 MiB" in str(caught.value)
         assert cage.parse_and_chunk("a.txt", b"still here", 480, 80).chunks
