@@ -9,7 +9,7 @@ $(error Docwell needs Python 3.11 or 3.12 with venv, and there is no python3 on 
 endif
 BOOTSTRAP := exec "$(BOOT)" "$(ROOT)/infra/bootstrap.py"
 
-.PHONY: help run install test lint lock bench faults clean
+.PHONY: help run install test lint lock bench faults fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -29,6 +29,9 @@ lint: ## format, style, types and import rules
 
 faults: ## kill everything at random for ten minutes, and check every answer; ARGS="--seed 7 --minutes 20"
 	@$(BOOTSTRAP) python tests/faults/campaign.py $(ARGS)
+
+fuzz: ## spoilt files through every parser, a minute each
+	@$(BOOTSTRAP) python tests/fuzz/run.py $(ARGS)
 
 bench: ## measurements, printed and kept in bench-results
 	@$(BOOTSTRAP) python tests/bench/run.py $(ARGS)

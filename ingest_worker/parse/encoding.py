@@ -70,7 +70,8 @@ class Decoded:
 def decode(data: bytes) -> Decoded:
     """Decode a text file. Never raises: what fits no codec is decoded as UTF-8 with replacements."""
     for mark, codec in _MARKS:
-        if data.startswith(mark):
+        # A file in UTF-16 that begins with a NUL has the mark of UTF-32 too.
+        if data.startswith(mark) and (codec != "utf-32" or _decodes(data, codec) is not None):
             return _with_codec(data, codec, 1.0)
     if b"\x1b$" in data and _decodes(data, "iso2022_jp") is not None:
         return _with_codec(data, "iso2022_jp", 0.99)

@@ -41,6 +41,7 @@ _MODULES: Final[dict[FormatKind, str]] = {
 """The module of a format whose libraries are loaded with the first file of that format: it has a function `parse`."""
 
 
+_NO_TEXT: Final = " \t\n\f\ufffd"
 _MOST_CHARACTERS: Final = 20_000_000
 """Characters of one text file; chunking them takes half a minute."""
 
@@ -77,7 +78,7 @@ def _parse(file: File, *, pdf_limits: PdfLimits) -> ParsedDocument:
 
 def _parse_text(file: File, found: Format) -> ParsedDocument:
     decoded, data = without_data(decode(file.data))
-    if not decoded.text.strip():
+    if not decoded.text.strip(_NO_TEXT):
         raise Skipped(f"{file.name} holds no text.", code="empty")
     if len(decoded.text) > _MOST_CHARACTERS:
         raise Unreadable(

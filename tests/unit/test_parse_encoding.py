@@ -80,6 +80,11 @@ def test_wide_and_marked_encodings_are_read(codec: str) -> None:
     assert looks_like_text(text.encode(codec))
 
 
+def test_utf16_that_begins_with_a_nul_is_no_utf32() -> None:
+    decoded = decode("\0One line".encode("utf-16"))
+    assert (decoded.codec, decoded.text) == ("utf-16", "One line")
+
+
 def test_bytes_with_nul_are_no_text() -> None:
     assert not looks_like_text(b"\x00\x01\x02\x03binary\x00\xff" * 20)
 
