@@ -22,6 +22,7 @@ from tests.bench import (  # noqa: E402
     ingesting,
     latency,
     loading,
+    parsing,
     querying,
     reading,
     recovering,
@@ -44,6 +45,8 @@ MEASURES: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "retrieval": retrieving.hit_rates,
     "corpora": reading.states,
     "parsers": reading.beside_general,
+    "parsing": parsing.pages_a_second,
+    "memory": parsing.memory,
 }
 
 
