@@ -33,7 +33,7 @@ from shared.database import Pool
 from shared.documents import DocumentState
 from shared.embedding.fingerprint import Fingerprint
 from shared.embedding.protocol import Embedder, Role
-from shared.errors import Outage, TransientError
+from shared.errors import Outage, Postponed, TransientError
 
 _REASON_CHARS = 1_000
 _ROUNDS = 3
@@ -145,6 +145,11 @@ def read_document(
         return _skip_unread(connection, job, document, refusal)
     if _is_unchanged(document, content, audience_id, settings):
         return Unchanged(job=job, document=document, content=content)
+    rest = _rest_seconds(document, content, settings)
+    if rest > 0:
+        raise Postponed(
+            f"{document.path} was written a moment ago: it is read when it has rested.", code="settling", retry_after=rest
+        )
     fingerprint = _fingerprint(settings)
     begins = Beginning(document=document, content=content, audience_id=audience_id, fingerprint=fingerprint)
     return Reading(job=job, begins=begins)
@@ -277,6 +282,17 @@ def _swaps(ready: Sequence[Ready], embedded: set[uuid.UUID]) -> list[Swap]:
 def _audience(connection: Connection[Any], document: JobDocument) -> int:
     readers = document.readers if document.readers is not None else document.source_readers
     return ensure_audience(connection, document.namespace_id, readers, restricted=document.source_readers is not None)
+
+
+def _rest_seconds(document: JobDocument, content: Content, settings: Settings) -> float:
+    """How long a folder's file has still to rest: who saves in place first makes it empty, and may write it in pieces.
+
+    The watcher waits for that, but a job of an earlier change comes when it comes. A time in the future proves nothing.
+    """
+    if document.source_type != "folder" or content.modified_ns is None:
+        return 0.0
+    age = (time.time_ns() - content.modified_ns) / 1e9
+    return settings.watch_settle_seconds - age if age >= 0 else 0.0
 
 
 def _went_just_now(document: JobDocument, settings: Settings) -> bool:

@@ -208,6 +208,7 @@ class SearchService:
     def close(self) -> None:
         """Give the connections back."""
         self._snapshots.close()
+        self._encoder.close()
 
 
 def _checked(text: str, argument: str, *, required: bool = True) -> str:

@@ -27,8 +27,12 @@ class TransientError(DocwellError):
         """Seconds that the other side asked us to wait, when it said so."""
 
 
-class Outage(TransientError):
-    """Something that many documents need is away: none of them is at fault, so it costs none of them an attempt."""
+class Postponed(TransientError):
+    """It is not the document's time yet, or not its fault: it waits, and that costs it no attempt."""
+
+
+class Outage(Postponed):
+    """Something that many documents need is away."""
 
 
 class ConfigurationError(PermanentError):

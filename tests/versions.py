@@ -107,6 +107,6 @@ def open_library(
     """The folder `root`, made when missing."""
     root.mkdir(exist_ok=True)
     with open_pool(url, name="test", size=3, autocommit=True) as pool, connect(url, autocommit=True) as connection:
-        chosen = {"delete_grace_seconds": 0.0} | settings
+        chosen = {"delete_grace_seconds": 0.0, "watch_settle_seconds": 0.0} | settings
         tools = Tools(settings=Settings(**chosen), pool=pool, cage=cage, embedder=embedder)
         yield Library(root=root, connection=connection, tools=tools)

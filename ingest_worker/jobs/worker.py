@@ -40,7 +40,7 @@ from shared.database import check_schema, connect, first_line, open_pool
 from shared.documents import JobState
 from shared.embedding.open import import_embedder, open_embedder
 from shared.embedding.protocol import Embedder
-from shared.errors import ConfigurationError, DocwellError, Outage, PermanentError, ServiceUnavailable, TransientError
+from shared.errors import ConfigurationError, DocwellError, PermanentError, Postponed, ServiceUnavailable, TransientError
 
 log = structlog.get_logger(__name__)
 
@@ -97,6 +97,9 @@ class Worker:
         if self._turn.acquire(blocking=False):
             self._cage.close()
             self._pool.close()
+            close = getattr(self._embedder, "close", None)
+            if close is not None:
+                close()
 
     def work(self, *, clock: Callable[[], float] = time.monotonic) -> int:
         """Claim and run jobs until none is due or the turn is over; returns how many were run."""
@@ -166,7 +169,7 @@ class Worker:
                 log.info("lease_lost")
             elif isinstance(outcome, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
                 self._fail(job, TransientError(f"Two publishers met: {first_line(outcome)}.", code="conflict"))
-            elif isinstance(outcome, Outage | ConfigurationError):
+            elif isinstance(outcome, Postponed | ConfigurationError):
                 self._postpone(job, outcome)
             elif isinstance(outcome, DocwellError):
                 self._fail(job, outcome)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.embedding.protocol import Embedder, Role
-from shared.errors import DocwellError, ServiceUnavailable
+from shared.errors import DocwellError, ServiceUnavailable, TransientError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Encoder:
         if embedder is None:
             failure = self._failure
             if failure is not None and not self.warming:
-                if not isinstance(failure, ServiceUnavailable):
+                if not isinstance(failure, TransientError):
                     raise failure
                 return Encoded(problem=str(failure))
             return Encoded(problem="the embedding model is still loading. Try again in a few seconds.", warming=True)
@@ -74,9 +74,15 @@ class Encoder:
             if hypothetical_answer:
                 vectors += list(embedder.embed([hypothetical_answer], Role.PASSAGE))
             fingerprint = embedder.fingerprint
-        except ServiceUnavailable as error:
+        except TransientError as error:  # a rate limit too: whoever asks is better served by the keyword leg than by an error
             return Encoded(problem=str(error), warming=error.code == "embedder_warming")
         return Encoded(vectors=vectors, fingerprint=fingerprint.key, model=fingerprint.model)
+
+    def close(self) -> None:
+        """Close the embedder's connections, if it has any."""
+        close = getattr(self._embedder, "close", None)
+        if close is not None:
+            close()
 
     def _ready(self) -> Embedder | None:
         if self._embedder is None:

@@ -307,8 +307,8 @@ def test_only_a_neighbour_whose_main_process_is_no_more_counts_as_gone(database:
 @pytest.mark.parametrize(
     ("settings", "file", "data", "code", "said"),
     [
-        ({"DOCWELL_PARSE_TIMEOUT_SECONDS": "1"}, "slow", b"lorem ipsum dolor " * 4_000_000, "parser_timeout", "1 seconds"),
-        ({"DOCWELL_PARSE_MEMORY_BYTES": str(400 * 1024**2)}, "large", b"lorem ipsum " * 4_000_000, "parser_memory", "400 MiB"),
+        ({"DOCWELL_PARSE_TIMEOUT_SECONDS": "1"}, "slow", b"lorem ipsum dolor " * 1_000_000, "parser_timeout", "Split it"),
+        ({"DOCWELL_PARSE_MEMORY_BYTES": str(400 * 1024**2)}, "large", b"lorem ipsum " * 1_600_000, "parser_memory", "400 MiB"),
     ],
     ids=["time", "memory"],
 )

@@ -149,6 +149,7 @@ def open_works(database: Database, folder: Path, redis_url: str, embedder: HeldE
         "DOCWELL_REDIS_URL": redis_url,
         "DOCWELL_WORKER_CONCURRENCY": "1",
         "DOCWELL_JOB_LEASE_SECONDS": "600",
+        "DOCWELL_WATCH_SETTLE_SECONDS": "0",
         **stub_settings(embedder.url),
         **settings,
     }

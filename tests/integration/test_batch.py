@@ -106,7 +106,7 @@ def desk(database: Database, tmp_path: Path, cage: ParserCage) -> Iterator[Desk]
         open_pool(database.url, name="test", autocommit=True) as pool,
         connect(database.url, autocommit=True) as connection,
     ):
-        tools = Tools(settings=Settings(), pool=pool, cage=cage, embedder=lambda: embedder)
+        tools = Tools(settings=Settings(watch_settle_seconds=0), pool=pool, cage=cage, embedder=lambda: embedder)
         yield Desk(root=tmp_path, connection=connection, tools=tools, embedder=embedder)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from shared.config import Settings
 from shared.database import connect, open_pool
 from shared.embedding.bundled import bundled_model_dir
 from shared.embedding.local import LocalEmbedder
-from shared.errors import PermanentError, TransientError
+from shared.errors import PermanentError, Postponed, TransientError
 from tests.conftest import Database
 from tests.making import cells, pptx, shape, xlsx
 
@@ -89,7 +90,7 @@ class Inbox:
 @pytest.fixture
 def inbox(database: Database, tmp_path: Path, embedder: LocalEmbedder, cage: ParserCage) -> Iterator[Inbox]:
     with open_pool(database.url, name="test") as pool, connect(database.url, autocommit=True) as connection:
-        tools = Tools(settings=Settings(), pool=pool, cage=cage, embedder=lambda: embedder)
+        tools = Tools(settings=Settings(watch_settle_seconds=0), pool=pool, cage=cage, embedder=lambda: embedder)
         yield Inbox(root=tmp_path, connection=connection, tools=tools)
 
 
@@ -164,6 +165,21 @@ def test_a_file_that_went_a_moment_ago_is_looked_for_again_before_it_counts_as_d
     assert inbox.document("a.md")["searchable"] is True
     inbox.connection.execute("UPDATE docwell.job SET state = 'retrying' WHERE state = 'running'")
     assert [report.result for report in inbox.work()] == ["deleted"], "whatever else goes on in the folder"
+
+
+def test_a_file_that_is_being_saved_in_place_is_left_to_rest_and_its_old_text_stays(inbox: Inbox) -> None:
+    (inbox.root / "a.md").write_text("# A\n\nText.\n")
+    inbox.take("a.md")
+    patient = replace(inbox, tools=replace(inbox.tools, settings=Settings(watch_settle_seconds=5)))
+    (inbox.root / "a.md").write_text("")  # and the new text comes in a moment
+    with pytest.raises(Postponed) as caught:
+        patient.take("a.md")
+    assert caught.value.code == "settling"
+    assert 0 < (caught.value.retry_after or 0) <= 5
+    assert any("Text." in text for text in inbox.served_texts("a.md"))
+    os.utime(inbox.root / "a.md", (time.time() - 6, time.time() - 6))
+    inbox.connection.execute("UPDATE docwell.job SET state = 'queued' WHERE state = 'running'")
+    assert [report.result for report in patient.work()] == ["skipped"], "it is empty, and stays so"
 
 
 def test_a_file_that_came_back_before_the_delete_ran_is_not_deleted(inbox: Inbox) -> None:

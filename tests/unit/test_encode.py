@@ -1,0 +1,51 @@
+"""A query's vectors, from an embedder that may be away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from query_server.retrieve.encode import Encoder
+from shared.embedding.protocol import Role, Vectors
+from shared.errors import DocwellError, PermanentError, ServiceUnavailable, TransientError
+from tests.asking import MODEL
+
+
+class Failing:
+    """An embedder that has an error for everything."""
+
+    fingerprint = MODEL
+
+    def __init__(self, error: DocwellError) -> None:
+        self._error = error
+        self.closed = False
+
+    def embed(self, texts: Sequence[str], role: Role) -> Vectors:
+        raise self._error
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ServiceUnavailable("It is away."), TransientError("It cannot be reached."), TransientError("HTTP 429", retry_after=60)],
+    ids=["our embedder is away", "an API is away", "an API has had enough"],
+)
+def test_an_embedder_that_does_not_answer_leaves_the_keyword_leg_and_says_why(error: TransientError) -> None:
+    encoded = Encoder(lambda: Failing(error), patient=True).encode("a question")
+    assert (list(encoded.vectors), encoded.problem) == ([], str(error))
+
+
+def test_what_no_later_try_can_mend_is_an_error() -> None:
+    with pytest.raises(PermanentError):
+        Encoder(lambda: Failing(PermanentError("It takes no such text.")), patient=True).encode("a question")
+
+
+def test_the_embedders_connections_are_closed_with_it() -> None:
+    embedder = Failing(TransientError("away"))
+    encoder = Encoder(lambda: embedder, patient=True)
+    encoder.encode("a question")
+    encoder.close()
+    assert embedder.closed
