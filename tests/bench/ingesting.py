@@ -111,7 +111,7 @@ def _copy_seconds(home: Path) -> float:
             ).fetchone()
             columns[table] = str(names[0]) if names else ""
             # Vectors as an ingest writes them: not under the HNSW index yet.
-            wanted = columns[table].replace("indexed", "false AS indexed")
+            wanted = columns[table].replace(", indexed", ", false AS indexed") if table == "vector_1" else columns[table]
             query = f"COPY (SELECT {wanted} FROM docwell.{table}) TO STDOUT (FORMAT BINARY)"
             with connection.cursor() as cursor, cursor.copy(query.encode()) as copy:
                 rows[table] = [bytes(block) for block in copy]
