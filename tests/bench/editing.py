@@ -14,7 +14,7 @@ from tests.bench.ingesting import stub, stub_settings
 from tests.bench.instance import Instance, running
 
 PAGES = 500
-EDITS = 20
+EDITS = 10
 
 
 def one_paragraph(*, seed: int = 7) -> list[dict[str, Any]]:
@@ -26,8 +26,8 @@ def one_paragraph(*, seed: int = 7) -> list[dict[str, Any]]:
         _take(made, file, paragraphs)
         edits = []
         for _ in range(EDITS):
-            place = rng.randrange(1, len(paragraphs))
-            paragraphs[place] = " ".join(rng.sample(paragraphs[place].split(), k=40)) + " and something new."
+            place = rng.choice([number for number, text in enumerate(paragraphs) if not text.startswith("#")])
+            paragraphs[place] = " ".join(rng.sample(paragraphs[place].split(), k=20)) + " and something new."
             edits.append(_cost(made, file, paragraphs))
         top = _cost(made, file, ["A line that nobody had at the top before.", *paragraphs])
     rows = [
