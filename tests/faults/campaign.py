@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import random
+import subprocess
 import sys
 import threading
 import time
@@ -19,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -192,20 +194,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="repeats the plan of an earlier run")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long things are broken")
     given = parser.parse_args()
-    import os
-
-    os.environ[MINUTES] = str(given.minutes)
-    if given.seed is not None:
-        os.environ[SEED] = str(given.seed)
-    from tests.faults.profile import chosen_effort
-
-    effort = chosen_effort()
-    os.environ[SEED] = str(effort.seed)
-    print(f"seed {effort.seed}, {given.minutes:g} minutes, rescan every {RESCAN_SECONDS:g} s", flush=True)
-    report = run(effort)
+    seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}, {given.minutes:g} minutes, rescan every {RESCAN_SECONDS:g} s", flush=True)
+    report = run(Effort(seed=seed, seconds=60 * given.minutes, explore=True))
     print(report, flush=True)
-    machines = pytest.main(["-q", "--timeout=3600", *map(str, sorted(Path(__file__).parent.glob("test_*machine.py")))])
-    return 1 if report.violations else int(machines)
+    machines = sorted(Path(__file__).parent.glob("test_*machine.py"))
+    explored = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--timeout=7200", *map(str, machines)],
+        cwd=ROOT,
+        env=os.environ | {MINUTES: str(given.minutes), SEED: str(seed)},
+        check=False,
+    )
+    return 1 if report.violations else explored.returncode
 
 
 if __name__ == "__main__":
