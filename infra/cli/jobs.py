@@ -13,7 +13,7 @@ from infra.cli.context import owner_connection
 from ingest_worker.catalogue import job_listing
 from ingest_worker.catalogue.asking import Conflict, Filters, parse_since
 from ingest_worker.catalogue.job_listing import JobRow
-from ingest_worker.jobs import table
+from ingest_worker.jobs import control
 from shared.documents import JobState
 from shared.errors import PermanentError
 
@@ -102,7 +102,7 @@ def retry(
         reasons = job_listing.why_not_retry(connection, wanted)
         taken = [job for job in wanted if job not in reasons]
         with connection.transaction():
-            table.retry(connection, taken)
+            control.retry(connection, taken)
         rows = [job_listing.get_job(connection, job) for job in taken]
     wake(len(taken))
     # A dead job that has a successor is history: asked for by name it is refused, among all of them it is left alone.
@@ -119,7 +119,7 @@ def cancel(jobs: JobsArgument = None, _yes: output.YesOption = False, as_json: o
         reasons = job_listing.why_not_cancel(connection, wanted)
         taken = [job for job in wanted if job not in reasons]
         with connection.transaction():
-            table.cancel(connection, taken)
+            control.cancel(connection, taken)
         rows = [job_listing.get_job(connection, job) for job in taken]
     _finish(rows, reasons, as_json=as_json)
 
@@ -165,7 +165,7 @@ def purge(
         count = sum(job.finished_at is not None and (now - job.finished_at).total_seconds() > age for job in listed)
         if count:
             output.confirm(f"Remove {count} job{'s' if count > 1 else ''} from the record?", yes=yes)
-        removed = table.purge(connection, states=states, older_than_seconds=age)
+        removed = control.purge(connection, states=states, older_than_seconds=age)
     if as_json:
         output.print_json({"purged": removed})
     else:

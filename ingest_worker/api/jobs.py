@@ -13,7 +13,7 @@ from ingest_worker.api.answers import PROBLEMS, Limit, answer, services
 from ingest_worker.catalogue import job_listing
 from ingest_worker.catalogue.asking import Conflict, Filters, known_states, parse_since
 from ingest_worker.catalogue.overview import read_status
-from ingest_worker.jobs import table
+from ingest_worker.jobs import control
 from shared.documents import JobState
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS)
@@ -59,7 +59,7 @@ def retry_job(request: Request, job_id: uuid.UUID) -> Response:
         reason = job_listing.why_not_retry(connection, [job_id]).get(job_id)
         if reason is not None:
             raise Conflict(reason, code="job_state")
-        if table.retry(connection, [job_id]) == 0:
+        if control.retry(connection, [job_id]) == 0:
             raise Conflict(f"Job {job_id} changed meanwhile. Look at it again.", code="job_state")
         found = job_listing.get_job(connection, job_id)
     held.wake(1)
@@ -71,7 +71,7 @@ def cancel_job(request: Request, job_id: uuid.UUID) -> Response:
     """Stop a live job. What is served stays served; a running job writes nothing more."""
     with services(request).pool.connection() as connection, connection.transaction():
         job_listing.get_job(connection, job_id)
-        if table.cancel(connection, [job_id]) == 0:
+        if control.cancel(connection, [job_id]) == 0:
             reason = job_listing.why_not_cancel(connection, [job_id]).get(job_id, "It changed meanwhile.")
             raise Conflict(reason, code="job_state")
         return answer(job_listing.get_job(connection, job_id))

@@ -12,7 +12,7 @@ from psycopg.rows import class_row
 
 from ingest_worker.catalogue.erasures import ERASED, Place, erased_reason
 from ingest_worker.catalogue.vectors import vector_table
-from ingest_worker.jobs import table as jobs
+from ingest_worker.jobs import control
 
 Owner = tuple[int, uuid.UUID]
 """(audience_id, chunk_id)"""
@@ -242,7 +242,7 @@ def leave_others(
     connection.execute(_FORGET_ERRORS, values)
     values["unpushed"] = [row[0] for row in connection.execute(_FORGET_PUSHED, values).fetchall()]
     # There is nothing left for them to read.
-    jobs.cancel(connection, [row[0] for row in connection.execute(_LIVE_JOBS, (values["unpushed"],)).fetchall()])
+    control.cancel(connection, [row[0] for row in connection.execute(_LIVE_JOBS, (values["unpushed"],)).fetchall()])
     with connection.cursor(row_factory=class_row(Left)) as cursor:
         return cursor.execute(_OTHERS, values).fetchall()
 

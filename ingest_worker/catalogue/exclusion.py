@@ -9,6 +9,7 @@ from psycopg import Connection
 
 from ingest_worker.catalogue.asking import Conflict
 from ingest_worker.catalogue.listing import unknown_document
+from ingest_worker.jobs import control
 from ingest_worker.jobs import table as jobs
 from ingest_worker.publish import withdraw
 from shared.documents import DocumentState
@@ -91,7 +92,7 @@ def request_deletion(connection: Connection[Any], document_id: uuid.UUID, *, max
 def _hold(connection: Connection[Any], document_id: uuid.UUID, *, cancel: bool = True) -> str:
     live = [row[0] for row in connection.execute(_HOLD_LIVE_JOB, (document_id,)).fetchall()]
     if cancel and live:
-        jobs.cancel(connection, live)
+        control.cancel(connection, live)
     row = connection.execute(_HOLD_DOCUMENT, (document_id,)).fetchone()
     if row is None:
         raise unknown_document(str(document_id))

@@ -11,7 +11,7 @@ from psycopg import Connection
 
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.jobs import table as jobs
-from ingest_worker.jobs.table import ClaimedJob, ExpiredJob
+from ingest_worker.jobs.table import LostJob
 from shared.documents import JobState
 
 log = structlog.get_logger(__name__)
@@ -32,23 +32,14 @@ def how_it_ended(exit_status: int) -> str:
     return f"was ended by {name}{hint}"
 
 
-def take_back(connection: Connection[Any], job: ExpiredJob, how: str, *, rng: random.Random) -> JobState:
+def take_back(connection: Connection[Any], job: LostJob, how: str, *, rng: random.Random) -> JobState:
     """Record, in the caller's transaction, that a job's worker went; it is tried again, or was the last attempt."""
     reason = (
         f"The worker {job.worker} {how} while it worked on this document (attempt {job.attempts} of {job.max_attempts})."
         " If the document is at fault, mend or exclude it, then use `docwell jobs retry`."
     )
-    held = ClaimedJob(
-        job_id=job.job_id,
-        document_id=job.document_id,
-        kind=job.kind,
-        attempts=job.attempts,
-        max_attempts=job.max_attempts,
-        lease_token=job.lease_token,
-        lease_until=job.lease_until,
-    )
     delay = jobs.retry_delay(job.attempts, rng=rng)
-    state = jobs.fail(connection, held, code="worker_lost", error=reason, permanent=False, delay_seconds=delay)
+    state = jobs.fail(connection, job, code="worker_lost", error=reason, permanent=False, delay_seconds=delay)
     catalogue.record_failure(
         connection,
         job.document_id,

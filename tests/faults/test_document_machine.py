@@ -19,6 +19,7 @@ from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue import exclusion, versions
 from ingest_worker.catalogue.asking import Conflict
 from ingest_worker.catalogue.documents import request_delete
+from ingest_worker.jobs import control
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob, LeaseLost
 from ingest_worker.parse.cage import CageLimits, ParserCage
@@ -195,7 +196,7 @@ def document_machine(
             live = connection.execute(
                 f"SELECT job_id FROM docwell.job WHERE document_id = %s AND {LIVE}".encode(), (self.document,)
             ).fetchall()
-            if jobs.cancel(connection, [job for (job,) in live]):
+            if control.cancel(connection, [job for (job,) in live]):
                 self.cancelled, self.wanted = True, None
 
         @rule()
@@ -203,7 +204,7 @@ def document_machine(
             ended = connection.execute(
                 "SELECT job_id FROM docwell.job WHERE document_id = %s AND state IN ('dead', 'cancelled')", (self.document,)
             ).fetchall()
-            jobs.retry(connection, [job for (job,) in ended])
+            control.retry(connection, [job for (job,) in ended])
 
         @rule(failure=st.sampled_from((TransientError("away"), PermanentError("refused"))))
         def work_with_a_broken_embedder(self, failure: DocwellError) -> None:

@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 )
 from psycopg.rows import dict_row
 
+from ingest_worker.jobs import control
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob, LeaseLost
 from shared.documents import JobState
@@ -270,17 +271,8 @@ class JobTable(RuleBasedStateMachine):
             with self.connection.transaction():  # one by one, as everywhere here
                 for job in jobs.expired(self.connection, limit=1):
                     found.add(job.job_id)
-                    held = ClaimedJob(
-                        job_id=job.job_id,
-                        document_id=job.document_id,
-                        kind=job.kind,
-                        attempts=job.attempts,
-                        max_attempts=job.max_attempts,
-                        lease_token=job.lease_token,
-                        lease_until=job.lease_until,
-                    )
                     assert job.job_id in over, "a lease that runs is not taken away"
-                    assert self._fail(held, permanent=False, delay=delay).value == self._expected_failure(held, False, delay)
+                    assert self._fail(job, permanent=False, delay=delay).value == self._expected_failure(job, False, delay)
                     break
                 else:
                     break
@@ -299,7 +291,7 @@ class JobTable(RuleBasedStateMachine):
 
     def _cancel(self, wanted: Sequence[ModelJob]) -> None:
         live = [job for job in wanted if job.live]
-        assert jobs.cancel(self.connection, [job.job_id for job in wanted]) == len(live)
+        assert control.cancel(self.connection, [job.job_id for job in wanted]) == len(live)
         for job in live:
             job.end("cancelled", self.now)
             self.asked.pop(job.document_id, None)
@@ -312,7 +304,7 @@ class JobTable(RuleBasedStateMachine):
             live = self._live(document)
             if any(job.state in ("dead", "retrying", "cancelled") and live in (None, job) for job in named):
                 can.add(document)
-            assert jobs.retry(self.connection, [job.job_id for job in named]) == (document in can)
+            assert control.retry(self.connection, [job.job_id for job in named]) == (document in can)
         # Which of several ended jobs of a document goes on is the table's choice; never more than one.
         revived = {row["job_id"]: row for row in self._rows() if row["state"] == "queued"}
         for document in can:
@@ -330,7 +322,7 @@ class JobTable(RuleBasedStateMachine):
         age = _span(steps)
         old = [job for job in self.model.values() if not job.live and job.ended_at + age <= self.now]
         # Half a step earlier, so that jobs that ended in this very moment count as old too.
-        removed = jobs.purge(self.connection, states=list(JobState), older_than_seconds=age - (STEP / 4 if not steps else 0.0))
+        removed = control.purge(self.connection, states=list(JobState), older_than_seconds=age - (STEP / 4 if not steps else 0.0))
         assert removed == len(old)
         for job in old:
             del self.model[job.job_id]

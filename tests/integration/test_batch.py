@@ -15,6 +15,7 @@ from psycopg import Connection
 from ingest_worker.batch import Ended, Pace, run_jobs
 from ingest_worker.catalogue.documents import Observed, request_ingest
 from ingest_worker.catalogue.sources import ensure_namespace, ensure_source
+from ingest_worker.jobs import control
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob, LeaseLost
 from ingest_worker.parse.cage import CageLimits, ParserCage
@@ -143,7 +144,7 @@ def test_a_job_that_was_cancelled_on_the_way_stops_none_of_the_others(desk: Desk
     doomed = next(job for job in claimed if desk.path(job) == "b.md")
 
     def cancel(texts: Sequence[str]) -> None:
-        jobs.cancel(desk.connection, [doomed.job_id])
+        control.cancel(desk.connection, [doomed.job_id])
 
     desk.embedder.refuse = cancel
     ended = desk.run(claimed)

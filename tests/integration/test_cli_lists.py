@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from infra.cli import make_app
 from infra.doctor import look_at_disk, look_at_inotify, look_at_python
 from ingest_worker.catalogue.asking import Conflict, Unknown
-from ingest_worker.jobs import table
+from ingest_worker.jobs import control, table
 from shared.documents import Span
 from shared.errors import ServiceUnavailable
 from tests.conftest import Database
@@ -150,7 +150,7 @@ def test_a_rollback_that_does_not_come_about_is_a_failure(run: Run, database: Da
         with open_corpus(database.url) as mine:
             while not stopped.is_set():
                 live = mine.connection.execute("SELECT job_id FROM docwell.job WHERE state = 'queued'").fetchall()
-                table.cancel(mine.connection, [job for (job,) in live])
+                control.cancel(mine.connection, [job for (job,) in live])
 
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(give_up)
@@ -215,7 +215,7 @@ def test_jobs_of_documents_that_are_deleted_or_excluded_are_not_tried_again(run:
         refused = run("jobs", "retry", job.job_id)
         assert isinstance(refused.exception, Conflict)
         assert state in str(refused.exception)
-        assert table.retry(corpus.connection, [job.job_id]) == 0, "not even when it is excluded at the last moment"
+        assert control.retry(corpus.connection, [job.job_id]) == 0, "not even when it is excluded at the last moment"
         assert corpus.connection.execute("SELECT state FROM docwell.job WHERE job_id = %s", (job.job_id,)).fetchone() == (
             "cancelled",
         )

@@ -14,6 +14,7 @@ from ingest_worker.catalogue import exclusion, twins, versions
 from ingest_worker.catalogue.documents import request_delete
 from ingest_worker.erasure import erase
 from ingest_worker.intake.manual import ended_jobs, intend, request_files
+from ingest_worker.jobs import control
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.parse.cage import CageLimits, ParserCage
@@ -90,13 +91,13 @@ def test_a_first_version_that_fails_or_is_cancelled(library: Library) -> None:
     waiting = library.ask("b.md", ONE)
     job = library.claim()
     assert job is not None
-    jobs.cancel(library.connection, [job.job_id])
+    control.cancel(library.connection, [job.job_id])
     assert library.standing(waiting) == ("skipped", False, None, None, "cancelled")
     begun = library.ask("c.md", TWO)
-    jobs.cancel(library.connection, [_begin(library).job_id])
+    control.cancel(library.connection, [_begin(library).job_id])
     assert library.standing(begun) == ("skipped", False, None, 1, "cancelled")
     assert [one.state for one in versions.kept_versions(library.connection, begun)] == ["cancelled"]
-    assert jobs.retry(library.connection, [job.job_id]) == 1
+    assert control.retry(library.connection, [job.job_id]) == 1
     library.work()
     assert library.standing(waiting) == ("indexed", True, 1, 1, None)
 
@@ -126,13 +127,13 @@ def test_a_cancelled_change_leaves_the_old_version_and_says_so(library: Library)
     library.ask("a.md", TWO)
     job = library.claim()
     assert job is not None
-    jobs.cancel(library.connection, [job.job_id])
+    control.cancel(library.connection, [job.job_id])
     assert library.standing(document) == ("indexed", True, 1, 1, None), "nobody has read the change, so nothing is known of it"
     library.ask("a.md")
     job = _begin(library)
-    jobs.cancel(library.connection, [job.job_id])
+    control.cancel(library.connection, [job.job_id])
     assert library.standing(document) == ("indexed", True, 1, 2, "cancelled")
-    assert jobs.retry(library.connection, [job.job_id]) == 1
+    assert control.retry(library.connection, [job.job_id]) == 1
     assert library.standing(document) == ("queued", True, 1, 2, "cancelled")
     library.work()
     assert library.standing(document) == ("indexed", True, 2, 2, None)
@@ -145,7 +146,7 @@ def test_a_cancelled_job_of_a_failed_document_leaves_it_failed(library: Library)
     library.ask("a.md", THREE)
     job = library.claim()
     assert job is not None
-    jobs.cancel(library.connection, [job.job_id])
+    control.cancel(library.connection, [job.job_id])
     assert library.standing(document) == ("failed", True, 1, 2, "damaged")
 
 

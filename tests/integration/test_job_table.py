@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.documents import Beginning, Content
-from ingest_worker.jobs import scheduler
+from ingest_worker.jobs import control, scheduler
 from ingest_worker.jobs import table as jobs
 from shared.config import Settings
 from shared.database import open_pool
@@ -63,7 +63,7 @@ def test_a_permanent_failure_is_dead_at_once_and_can_be_retried(corpus: Corpus) 
     document = corpus.ask("a.md")
     job = corpus.claim()
     assert jobs.fail(corpus.connection, job, code="damaged", error="broken", permanent=True, delay_seconds=0) is JobState.DEAD
-    assert jobs.retry(corpus.connection, [job.job_id]) == 1
+    assert control.retry(corpus.connection, [job.job_id]) == 1
     assert _job(corpus, document)[:2] == ("queued", 0)
 
 
@@ -87,7 +87,7 @@ def test_a_cancelled_job_writes_nothing_and_the_served_version_stays(corpus: Cor
     corpus.add("a.md", [text_chunk("alpha")])
     corpus.ask("a.md")
     job = corpus.claim()
-    assert jobs.cancel(corpus.connection, [job.job_id]) == 1
+    assert control.cancel(corpus.connection, [job.job_id]) == 1
     with pytest.raises(jobs.LeaseLost):
         jobs.succeed(corpus.connection, job, "indexed")
     row = corpus.connection.execute("SELECT state, searchable FROM docwell.document").fetchone()
@@ -98,7 +98,7 @@ def test_purge_removes_ended_jobs_only(corpus: Corpus) -> None:
     corpus.add("a.md", [text_chunk("alpha")])
     corpus.ask("b.md")
     states = list(JobState)
-    assert jobs.purge(corpus.connection, states=states, older_than_seconds=-1) == 1
+    assert control.purge(corpus.connection, states=states, older_than_seconds=-1) == 1
     assert corpus.count("job") == 1
 
 
@@ -155,7 +155,7 @@ def test_of_two_dead_jobs_of_a_document_only_one_is_tried_again(corpus: Corpus) 
         job = corpus.claim()
         jobs.fail(corpus.connection, job, code="damaged", error="broken", permanent=True, delay_seconds=0)
         dead.append(job.job_id)
-    assert jobs.retry(corpus.connection, dead) == 1
+    assert control.retry(corpus.connection, dead) == 1
     assert _job(corpus, document)[:2] == ("queued", 0)
 
 
@@ -167,7 +167,7 @@ def test_a_document_whose_first_run_was_cancelled_half_way_does_not_stay_indexin
     content = Content(data=b"x", sha256=b"0" * 32, size=1, modified_ns=1)
     begins = Beginning(document=found, content=content, audience_id=found.audience_id, fingerprint="test")
     catalogue.begin_versions(corpus.connection, [begins])
-    jobs.cancel(corpus.connection, [job.job_id])
+    control.cancel(corpus.connection, [job.job_id])
     row = corpus.connection.execute(
         "SELECT state, reason_code FROM docwell.document WHERE document_id = %s", (document,)
     ).fetchone()

@@ -13,6 +13,7 @@ from ingest_worker.batch import Pace, run_jobs
 from ingest_worker.catalogue import exclusion, versions
 from ingest_worker.catalogue.asking import Conflict, Unknown
 from ingest_worker.catalogue.documents import request_delete
+from ingest_worker.jobs import control
 from ingest_worker.jobs import table as jobs
 from ingest_worker.parse.cage import CageLimits, ParserCage
 from ingest_worker.pipeline import JobReport, run_job
@@ -308,14 +309,14 @@ def test_a_rollback_that_fails_leaves_what_is_served_and_can_be_retried(
         jobs.fail(library.connection, job, code="away", error="x", permanent=True, delay_seconds=0)
         assert library.standing(document)[1:4] == (True, 3, 3)
     with open_library(database.url, tmp_path / "inbox", cage) as library:
-        assert jobs.retry(library.connection, [job.job_id]) == 1
+        assert control.retry(library.connection, [job.job_id]) == 1
         assert library.work() == ["rolled_back"]
 
 
 def test_a_rollback_whose_job_is_cancelled_is_over(library: Library) -> None:
     document = _three(library)
     asked = request_rollback(library.connection, document, 1)
-    jobs.cancel(library.connection, [asked.job_id])
+    control.cancel(library.connection, [asked.job_id])
     assert library.standing(document) == ("indexed", True, 3, 3, None)
     library.ask("a.md")
     assert library.work() == ["unchanged"]
@@ -326,7 +327,7 @@ def test_a_rollback_that_was_served_survives_the_cancelling_of_another(library: 
     document = _three(library)
     _roll_back(library, document, 1)
     asked = request_rollback(library.connection, document, 2)
-    jobs.cancel(library.connection, [asked.job_id])
+    control.cancel(library.connection, [asked.job_id])
     assert library.standing(document) == ("indexed", True, 1, 3, "rolled_back")
     library.ask("a.md")
     assert library.work() == ["unchanged"]
