@@ -12,7 +12,6 @@ from query_server.access import LOCAL, Principal
 from query_server.answers import as_json
 from query_server.retrieve.encode import Encoded, Encoder
 from query_server.retrieve.filters import make_filters, parse_time
-from query_server.retrieve.keyword import FrequencyCache
 from query_server.retrieve.listing import (
     ListRequest,
     find_document,
@@ -22,7 +21,8 @@ from query_server.retrieve.listing import (
     list_sources,
 )
 from query_server.retrieve.read import ReadRequest, read_document
-from query_server.retrieve.search import Mode, SearchRequest, search
+from query_server.retrieve.request import Mode, SearchRequest
+from query_server.retrieve.search import Search
 from query_server.snapshot import Snapshots
 from shared.config import Settings
 from shared.database import Pool, open_pool
@@ -63,7 +63,7 @@ class SearchService:
         self._encoder = encoder
         self._rescan_seconds = rescan_seconds
         self._clock = clock
-        self._frequencies = FrequencyCache()
+        self._search = Search(snapshots)
 
     def search(
         self,
@@ -83,7 +83,7 @@ class SearchService:
         explain: bool = False,
         principal: Principal = LOCAL,
     ) -> dict[str, Any]:
-        """Find passages; `explain` adds where each rank comes from."""
+        """Find passages; `explain` adds where each rank comes from. `_meta` stands beside the answer, not in its shape."""
         filters = make_filters(
             namespace=namespace,
             path=path,
@@ -102,19 +102,11 @@ class SearchService:
             cursor=cursor,
             explain=explain,
         )
-        # Before the snapshot: a model takes its time, and a transaction held open keeps dead rows alive.
         encoded = Encoded() if mode == "keyword" else self._encoder.encode(request.query, request.hypothetical_answer)
-        with self._snapshots.open(principal) as connection:
-            answer = search(
-                connection,
-                request,
-                encoded,
-                principal=principal,
-                cache=self._frequencies,
-                now=self._clock(),
-                rescan_seconds=self._rescan_seconds(),
-            )
-        return dict(as_json(answer))
+        answer, cache = self._search.answer(
+            request, encoded, principal=principal, now=self._clock(), rescan_seconds=self._rescan_seconds()
+        )
+        return {**as_json(answer), "_meta": {"cache": cache}}
 
     def read(
         self,

@@ -196,7 +196,8 @@ def _tool(
 
 
 def _answer(answer: dict[str, Any], render: Callable[[dict[str, Any]], str]) -> CallToolResult:
-    return CallToolResult(content=[TextContent(type="text", text=render(answer))], structured_content=answer)
+    meta = answer.pop("_meta", None)
+    return CallToolResult(content=[TextContent(type="text", text=render(answer))], structured_content=answer, _meta=meta)
 
 
 def _known(error: BaseException | None, tool: str) -> DocwellError:

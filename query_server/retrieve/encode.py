@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,9 @@ import numpy.typing as npt
 
 from shared.embedding.protocol import Embedder, Role
 from shared.errors import DocwellError, ServiceUnavailable, TransientError
+
+MOST_VECTORS = 500
+"""Vectors of queries that are remembered, each under its model: 1.5 KB for 384 dimensions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +34,8 @@ class Encoded:
 class Encoder:
     """Holds the embedder, which is opened once: at the first query, or before it in the background.
 
-    Safe for threads. Whoever comes while the model loads is not kept waiting unless `patient`.
+    Safe for threads; what was asked lately is not embedded again. Whoever comes while the model loads is not kept waiting unless
+    `patient`.
     """
 
     def __init__(self, open_embedder: Callable[[], Embedder], *, patient: bool = False) -> None:
@@ -40,6 +45,7 @@ class Encoder:
         self._embedder: Embedder | None = None
         self._thread: threading.Thread | None = None
         self._failure: DocwellError | None = None
+        self._vectors: OrderedDict[tuple[str, Role, str], npt.NDArray[np.float32]] = OrderedDict()
 
     def warm(self) -> None:
         """Load the model in the background, unless that is being done or is done."""
@@ -70,13 +76,27 @@ class Encoder:
                 return Encoded(problem=str(failure))
             return Encoded(problem="the embedding model is still loading. Try again in a few seconds.", warming=True)
         try:
-            vectors = list(embedder.embed([query], Role.QUERY))
+            vectors = [self._vector(embedder, query, Role.QUERY)]
             if hypothetical_answer:
-                vectors += list(embedder.embed([hypothetical_answer], Role.PASSAGE))
+                vectors.append(self._vector(embedder, hypothetical_answer, Role.PASSAGE))
             fingerprint = embedder.fingerprint
         except TransientError as error:  # a rate limit too: whoever asks is better served by the keyword leg than by an error
             return Encoded(problem=str(error), warming=error.code == "embedder_warming")
         return Encoded(vectors=vectors, fingerprint=fingerprint.key, model=fingerprint.model)
+
+    def _vector(self, embedder: Embedder, text: str, role: Role) -> npt.NDArray[np.float32]:
+        key = (embedder.fingerprint.key, role, text)
+        with self._lock:
+            known = self._vectors.get(key)
+            if known is not None:
+                self._vectors.move_to_end(key)
+                return known
+        vector: npt.NDArray[np.float32] = embedder.embed([text], role)[0]
+        with self._lock:
+            self._vectors[key] = vector
+            while len(self._vectors) > MOST_VECTORS:
+                self._vectors.popitem(last=False)
+        return vector
 
     def close(self) -> None:
         """Close the embedder's connections, if it has any."""

@@ -15,15 +15,12 @@ from query_server.cursor import Cursor, CursorExpired, decode_cursor, question_h
 from query_server.retrieve.budget import cost, cut_text, take
 from query_server.retrieve.citation import cite
 from query_server.retrieve.listing import find_document
+from query_server.retrieve.overlap import without_overlap
 from shared.documents import Span
 from shared.errors import PermanentError
 
 NEIGHBOURS = 1
 """Chunks before and after the one that was asked for."""
-
-LONGEST_OVERLAP = 4_000
-SHORTEST_OVERLAP = 16
-"""Characters that end one chunk and begin the next before they are taken for an overlap; fewer may be chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,16 +169,6 @@ def _pieces(path: str, rows: Sequence[_Row], before: str, cut: int | None) -> li
             )
         )
     return pieces
-
-
-def without_overlap(before: str, text: str) -> str:
-    """The text without its longest front that already ended the text before it."""
-    longest = min(len(before), len(text), LONGEST_OVERLAP)
-    tail = before[-longest:] if longest else ""
-    for start in range(len(tail) - SHORTEST_OVERLAP + 1):
-        if tail[start] == text[0] and text.startswith(tail[start:]):
-            return text[len(tail) - start :].lstrip("\n")
-    return text
 
 
 def _warnings(cut: bool) -> tuple[Notice, ...]:

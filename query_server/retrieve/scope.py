@@ -17,12 +17,13 @@ from query_server.retrieve.filters import DOCUMENT_FILTER, Filters
 class Scope:
     """The visible part of the index that the filters leave.
 
-    `chunks` and `terms` are BM25's statistics: of the audiences, whatever the document filters. `searched` counts the chunks
-    that the filters leave, a chunk in several documents several times. `unread` counts documents of which no text, or not all
-    of it, could be read. `index_version` rises with every change in sight.
+    `versions` are those of the audiences, in their order. `chunks` and `terms` are BM25's statistics: of the audiences, whatever
+    the document filters. `searched` counts the chunks that the filters leave, a chunk in several documents several times;
+    `unread` documents of which no text, or not all of it, could be read. `index_version` rises with every change in sight.
     """
 
     audiences: tuple[int, ...]
+    versions: tuple[int, ...]
     index_version: int
     chunks: int
     terms: int
@@ -81,6 +82,7 @@ def measure(connection: Connection[Any], filters: Filters, *, now: datetime, res
     newest = min(sweeps) if complete else None
     return Scope(
         audiences=tuple(audiences),
+        versions=tuple(row[1] for row in rows),
         index_version=sum(row[1] for row in rows),
         chunks=sum(row[2] for row in rows),
         terms=sum(row[3] for row in rows),

@@ -8,7 +8,7 @@ from typing import Any, cast
 import anyio
 from mcp import Client
 
-from query_server.retrieve.search import Mode
+from query_server.retrieve.request import Mode
 from query_server.service import SearchService
 from shared.errors import ServiceUnavailable
 from tests.faults.reader import LIMIT, MOST_TOKENS

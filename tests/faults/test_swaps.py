@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from query_server.retrieve.search import Mode
+from query_server.retrieve.request import Mode
 from query_server.service import SearchService
 from shared.documents import Chunk, Span
 from tests.asking import DIMENSION, MODEL, add, serving

@@ -15,8 +15,8 @@ import pytest
 from query_server.access import LOCAL, NOBODY, Principal, scope
 from query_server.retrieve.filters import EVERYTHING
 from query_server.retrieve.keyword import FrequencyCache, keyword_leg
+from query_server.retrieve.request import Mode
 from query_server.retrieve.scope import measure
-from query_server.retrieve.search import Mode
 from query_server.service import SearchService
 from query_server.snapshot import Snapshots
 from shared.database import connect, open_pool
@@ -274,7 +274,13 @@ def test_a_namespace_of_one_percent_gets_all_that_it_asks_for(corpus: Corpus, se
     for number in range(30):
         chunks = [text_chunk(f"passage {number} {part} about many things") for part in range(33)]
         add(corpus, f"big{number}.md", *chunks)
-    add(corpus, "small.md", *[text_chunk(f"a small passage {part}") for part in range(10)], source="s", namespace="small")
+    add(
+        corpus,
+        "small.md",
+        *[text_chunk(f"a small passage {part}", section=(f"Part {part}",)) for part in range(10)],
+        source="s",
+        namespace="small",
+    )
     small = Principal(name="x", namespaces=frozenset({"small"}), names=None)
     for limit in (4000, 0):
         monkeypatch.setattr(semantic, "EXACT_UP_TO", limit)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from query_server.retrieve.encode import Encoder
+from shared.embedding.fingerprint import Fingerprint
 from shared.embedding.protocol import Role, Vectors
 from shared.errors import DocwellError, PermanentError, ServiceUnavailable, TransientError
 from tests.asking import MODEL
@@ -49,3 +51,32 @@ def test_the_embedders_connections_are_closed_with_it() -> None:
     encoder.encode("a question")
     encoder.close()
     assert embedder.closed
+
+
+class Counting(Failing):
+    """An embedder that remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(TransientError("away"))
+        self.asked: list[tuple[str, Role]] = []
+
+    def embed(self, texts: Sequence[str], role: Role) -> Vectors:
+        self.asked += [(text, role) for text in texts]
+        return np.ones((len(texts), MODEL.dimension), np.float32)
+
+
+def test_a_query_is_embedded_once_in_each_role() -> None:
+    embedder = Counting()
+    encoder = Encoder(lambda: embedder, patient=True)
+    for _ in range(2):
+        assert len(encoder.encode("a question", "a question").vectors) == 2
+    assert embedder.asked == [("a question", Role.QUERY), ("a question", Role.PASSAGE)]
+
+
+def test_another_model_is_asked_anew() -> None:
+    embedder = Counting()
+    encoder = Encoder(lambda: embedder, patient=True)
+    encoder.encode("a question")
+    embedder.fingerprint = Fingerprint(provider="test", model="another", dimension=MODEL.dimension)
+    encoder.encode("a question")
+    assert len(embedder.asked) == 2

@@ -16,7 +16,7 @@ from query_server.retrieve.citation import cite
 from query_server.retrieve.filters import glob_pattern, make_filters
 from query_server.retrieve.fusion import RankedList, fuse
 from query_server.retrieve.keyword import choose_candidates
-from query_server.retrieve.read import without_overlap
+from query_server.retrieve.overlap import without_overlap
 from shared.documents import Span
 from shared.errors import PermanentError
 from shared.lexical import QueryTerm, TermKind

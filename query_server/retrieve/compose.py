@@ -1,0 +1,131 @@
+"""What was gathered as an answer: cut to the budget, cited, with what the reader should know of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Sequence
+from typing import Literal, cast
+
+from query_server.answers import Explanation, Leg, Notice, Passage, SearchAnswer
+from query_server.cursor import Cursor
+from query_server.retrieve.budget import cost, cut_text, take
+from query_server.retrieve.citation import cite
+from query_server.retrieve.collapse import Found
+from query_server.retrieve.encode import Encoded
+from query_server.retrieve.gather import Gathered
+from query_server.retrieve.places import Names
+from query_server.retrieve.request import SearchRequest
+from query_server.retrieve.scope import Scope
+
+LEGS: tuple[Leg, ...] = ("keyword", "semantic")
+
+NO_MATCH = (
+    "Nothing in the indexed documents answers this. Tell the user that the documents do not cover it; do not answer from memory."
+)
+EMPTY = "No searchable document is in this scope. Tell the user that nothing is indexed here; do not answer from memory."
+
+
+def compose(request: SearchRequest, encoded: Encoded, scope: Scope, gathered: Gathered, offset: int) -> SearchAnswer:
+    """The passages from `offset` on that fit `request.max_tokens`, `request.limit` of them at most."""
+    wanted = gathered.found[offset : offset + request.limit]
+    costs = [_cost(one) for one in wanted]
+    taken = take(costs, [one.tokens for one in wanted], request.max_tokens)
+    shown = list(wanted[: taken.count])
+    if taken.cut is not None:
+        shown[0] = dataclasses.replace(shown[0], text=cut_text(shown[0].text, shown[0].tokens, taken.cut))
+    reached = offset + taken.count
+    more = gathered.more or reached < len(gathered.found)
+    return SearchAnswer(
+        search_id=uuid.uuid4().hex,
+        query=request.query,
+        outcome="ok" if shown else "index_empty" if scope.empty else "no_match",
+        message=None if shown else EMPTY if scope.empty else NO_MATCH if offset == 0 else "There are no further passages.",
+        results=tuple(_passage(one, gathered.names, explain=request.explain) for one in shown),
+        tokens_used=taken.tokens,
+        dropped=taken.dropped,
+        next_cursor=(
+            Cursor(question=request.question, index_version=scope.index_version, offset=reached).encode() if more else None
+        ),
+        index_version=scope.index_version,
+        pending_in_scope=scope.pending,
+        newest_sweep=scope.newest_sweep,
+        stale=scope.stale,
+        warming=encoded.warming,
+        warnings=tuple(_warnings(request, encoded, scope, cut=taken.cut is not None)),
+    )
+
+
+def _cost(found: Found) -> int:
+    place = found.best.place
+    return cost(found.tokens, place.path, place.path, place.section, place.title)
+
+
+def _passage(found: Found, names: Names, *, explain: bool) -> Passage:
+    place, hit = found.best.place, found.best.hit
+    return Passage(
+        chunk_id=place.chunk_id,
+        document_id=place.document_id,
+        path=place.path,
+        source=names.sources.get(place.source_id, ""),
+        namespace=names.namespaces.get(place.namespace_id, ""),
+        url=place.url,
+        title=place.title,
+        text=found.text,
+        citation=cite(place.path, found.span, place.section),
+        section=place.section,
+        **dataclasses.asdict(found.span),
+        language=place.language,
+        symbol=place.symbol,
+        kind=cast('Literal["text", "table", "code", "caption"]', place.kind),
+        score=round(hit.score, 6),
+        score_kind="rrf",
+        matched_by=tuple(leg for leg in LEGS if leg in hit.ranks),
+        high_confidence=hit.certain or hit.exact > 0,
+        version=place.version,
+        last_indexed=place.last_indexed,
+        source_modified=place.source_modified,
+        tags=tuple(place.tags) or None,
+        explanation=_explanation(found) if explain else None,
+    )
+
+
+def _explanation(found: Found) -> Explanation:
+    hit = found.best.hit
+    return Explanation(
+        keyword_rank=hit.ranks.get("keyword"),
+        keyword_score=None if hit.keyword_score is None else round(hit.keyword_score, 4),
+        semantic_rank=hit.ranks.get("semantic"),
+        similarity=None if hit.similarity is None else round(hit.similarity, 4),
+        exact_hits=hit.exact,
+    )
+
+
+def _warnings(request: SearchRequest, encoded: Encoded, scope: Scope, *, cut: bool) -> Sequence[Notice]:
+    found = []
+    if request.mode != "keyword" and encoded.problem is not None:
+        found.append(Notice(code="keyword_only", message=f"Only the keyword leg answered: {encoded.problem}"))
+    if cut:
+        found.append(
+            Notice(code="text_cut", message="The passage is longer than max_tokens and was cut. Ask with a larger max_tokens.")
+        )
+    if scope.pending:
+        found.append(
+            Notice(code="pending", message=f"{scope.pending} documents in this scope wait to be indexed and may be missing here.")
+        )
+    if scope.unread:
+        found.append(
+            Notice(
+                code="unread",
+                message=f"Of {scope.unread} documents in this scope no text, or not all of it, could be read; index_status and"
+                " list_documents say which.",
+            )
+        )
+    if scope.stale:
+        since = f"since {scope.newest_sweep:%Y-%m-%d %H:%M} UTC" if scope.newest_sweep is not None else "yet"
+        found.append(
+            Notice(
+                code="stale", message=f"The folders in this scope were not completely looked through {since}: this may be old."
+            )
+        )
+    return found

@@ -1,0 +1,69 @@
+"""Both legs over one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+
+from query_server.access import Principal
+from query_server.retrieve.encode import Encoded
+from query_server.retrieve.keyword import FrequencyCache, KeywordHit, keyword_leg
+from query_server.retrieve.request import SearchRequest
+from query_server.retrieve.scope import Scope
+from query_server.retrieve.semantic import SemanticHit, Space, semantic_leg
+from shared.errors import ConfigurationError
+from shared.lexical import query_terms
+
+DEPTH = 100
+"""Hits that each list brings into the fusion, and so how far paging reaches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Legs:
+    """What the legs found: one keyword list, and a semantic one for each vector of the query."""
+
+    keyword: Sequence[KeywordHit] = ()
+    semantic: Sequence[Sequence[SemanticHit]] = ()
+
+
+def run_legs(
+    connection: Connection[Any],
+    request: SearchRequest,
+    encoded: Encoded,
+    scope: Scope,
+    space: Space | None,
+    *,
+    principal: Principal,
+    frequencies: FrequencyCache,
+) -> Legs:
+    """What both legs find, or the one that the mode asks for. `space` is None in the mode `keyword`."""
+    keyword: Sequence[KeywordHit] = ()
+    if request.mode != "semantic":
+        keyword = keyword_leg(connection, scope, request.filters, query_terms(request.query), limit=DEPTH, cache=frequencies)
+    semantic: list[Sequence[SemanticHit]] = []
+    if space is not None:
+        semantic.extend(
+            semantic_leg(
+                connection, scope, request.filters, space, vector, limit=DEPTH, sees_everything=principal.sees_everything
+            )
+            for vector in encoded.vectors
+        )
+    return Legs(keyword=keyword, semantic=semantic)
+
+
+def refuse_mismatch(space: Space | None, encoded: Encoded) -> None:
+    """Distances between vectors of two models mean nothing.
+
+    Raises:
+        ConfigurationError: `embedding_mismatch`, the index was made with another model than the query's vectors.
+    """
+    if space is not None and encoded.fingerprint is not None and encoded.fingerprint != space.fingerprint:
+        raise ConfigurationError(
+            f"The index holds vectors of {space.model} ({space.provider}, {space.dimension} dimensions), but this process is set"
+            f" to {encoded.model}: their distances mean nothing. Set DOCWELL_EMBEDDING_PROVIDER and DOCWELL_EMBEDDING_MODEL as"
+            " they were, or begin with an empty database.",
+            code="embedding_mismatch",
+        )
