@@ -14,20 +14,9 @@ from query_server.retrieve.places import Place
 from query_server.retrieve.ranking import Hit
 
 ONE, OTHER = uuid.UUID(int=1), uuid.UUID(int=2)
-UNKNOWN = [
-    "page_start",
-    "page_end",
-    "page_label",
-    "line_start",
-    "line_end",
-    "slide",
-    "sheet",
-    "row_start",
-    "row_end",
-    "attachment",
-]
-UNKNOWN += ["title", "url", "source_modified", "section", "symbol", "language"]
-NOTHING: dict[str, Any] = dict.fromkeys(UNKNOWN)
+PLACES = "page_start page_end page_label line_start line_end slide sheet row_start row_end attachment"
+UNKNOWN = f"{PLACES} title url source_modified section symbol language"
+NOTHING: dict[str, Any] = dict.fromkeys(UNKNOWN.split())
 
 
 def _candidate(text: str, ordinal: int = 0, document: uuid.UUID = ONE, **facts: Any) -> Candidate:
