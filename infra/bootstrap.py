@@ -41,6 +41,9 @@ LOCKS = {
 }
 """Lock file in `requirements/` to extras of `pyproject.toml`."""
 
+MOST_TEST_PROCESSES = 4
+"""Each takes up to two gigabytes."""
+
 MODEL_BUILDER = ("model", "encoder", "q4")
 """Modules of `infra/local` that decide what the built embedding model looks like."""
 
@@ -367,7 +370,10 @@ def main(arguments: list[str] | None = None) -> None:
     if given.command == "run":
         become("docwell", "up", *given.rest)
     elif given.command == "test":
-        become("python", "-m", "pytest", *given.rest)
+        # A process for each core, each with a PostgreSQL and a Redis of its own; a file's tests stay together.
+        become(
+            "python", "-m", "pytest", "-n", str(min(os.cpu_count() or 1, MOST_TEST_PROCESSES)), "--dist", "loadfile", *given.rest
+        )
     elif given.command == "python":
         become("python", *given.rest)
     elif given.command == "lint":
