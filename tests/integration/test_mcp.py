@@ -34,6 +34,7 @@ from shared.errors import ConfigurationError
 from tests.asking import DIMENSION, MODEL, add, serving
 from tests.conftest import Database
 from tests.corpus import Corpus, open_corpus, text_chunk
+from tests.listening import listening
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ["search_documents", "read_document", "list_documents", "index_status"]
@@ -206,30 +207,15 @@ def test_the_search_tool_names_the_namespaces_that_the_caller_may_see(corpus: Co
     assert "Namespaces" not in description(NOBODY)
 
 
-@contextmanager
-def _listening(app: Any) -> Iterator[str]:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(64)
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
-        thread = threading.Thread(target=lambda: anyio.run(lambda: server.serve(sockets=[listener])))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(30)
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_http_serves_every_revision_without_a_session(corpus: Corpus, service: SearchService, mode: str) -> None:
-    with _listening(make_app(service, Settings())) as url:
+    with listening(make_app(service, Settings())) as url:
         result = _run(f"{url}/mcp", lambda client: client.call_tool("search_documents", {"query": "refunds"}), mode=mode)
         assert result.structured_content["results"][0]["path"] == "billing.pdf"
 
 
 def test_beside_mcp_stand_health_readiness_and_metrics(corpus: Corpus, service: SearchService) -> None:
-    with _listening(make_app(service, Settings())) as url:
+    with listening(make_app(service, Settings())) as url:
         _run(f"{url}/mcp", lambda client: client.call_tool("search_documents", {"query": "refunds"}))
         assert httpx.get(f"{url}/healthz").text == "ok"
         assert httpx.get(f"{url}/readyz").json() == {"ready": True}
@@ -237,7 +223,7 @@ def test_beside_mcp_stand_health_readiness_and_metrics(corpus: Corpus, service: 
 
 
 def test_a_foreign_host_or_origin_is_refused_and_told_the_setting(service: SearchService) -> None:
-    with _listening(make_app(service, Settings(mcp_allowed_hosts=("docs.example.com",)))) as url:
+    with listening(make_app(service, Settings(mcp_allowed_hosts=("docs.example.com",)))) as url:
 
         def status(**headers: str) -> tuple[int, str]:
             answer = httpx.post(f"{url}/mcp", json={}, headers=headers)
@@ -253,7 +239,7 @@ def test_a_foreign_host_or_origin_is_refused_and_told_the_setting(service: Searc
 
 def test_with_tokens_nobody_gets_in_without_one(corpus: Corpus, service: SearchService) -> None:
     app = make_app(service, Settings(mcp_tokens=(SecretStr("first"), SecretStr("second"))))
-    with _listening(app) as url:
+    with listening(app) as url:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic first"}, {"Authorization": "Bearer"}):
             for path in ("/mcp", "/metrics"):
                 answer = httpx.post(f"{url}{path}", json={}, headers=headers)
@@ -281,7 +267,7 @@ def test_each_token_sees_its_own_principals_documents(corpus: Corpus, service: S
         "all": LOCAL,
         "stranger": Principal(name="stranger", namespaces=frozenset({"elsewhere"}), names=frozenset()),
     }
-    with _listening(make_app(service, Settings(), authenticate=principals.get)) as url:
+    with listening(make_app(service, Settings(), authenticate=principals.get)) as url:
         for _ in range(2):
             assert _paths_over_http(url, "all") == ["billing.pdf"]
             assert _paths_over_http(url, "stranger") == []
