@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from mcp.server import MCPServer
-from mcp.server.mcpserver.exceptions import ResourceError
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 
 from query_server.access import Principal
 from query_server.service import SearchService
@@ -26,7 +26,7 @@ def add_resources(server: MCPServer, service: SearchService, principal: Callable
         try:
             return json.dumps(service.sources(principal=principal()), ensure_ascii=False)
         except DocwellError as error:
-            raise ResourceError(f"{error.code}: {error}") from None
+            raise _failure(error) from None
 
     @server.resource(
         "knowledge://documents/{document_id}",
@@ -38,5 +38,11 @@ def add_resources(server: MCPServer, service: SearchService, principal: Callable
         try:
             answer = service.read(document_id, max_tokens=DOCUMENT_TOKENS, principal=principal())
         except DocwellError as error:
-            raise ResourceError(f"{error.code}: {error}") from None
+            raise _failure(error) from None
         return json.dumps(answer, ensure_ascii=False)
+
+
+def _failure(error: DocwellError) -> ResourceError:
+    """What is not there, or is no id of anything, is a wrong address for the protocol; the rest is a failure of ours."""
+    known = ResourceNotFoundError if error.code in {"not_found", "bad_argument"} else ResourceError
+    return known(f"{error.code}: {error}")

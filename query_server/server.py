@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import anyio
 from mcp.server import MCPServer
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS
 from mcp.types import Tool as ToolDescription
 
 from query_server.access import LOCAL, Principal
@@ -52,6 +55,10 @@ class DocwellServer(MCPServer[None]):
         self._service = service
         self._principal = principal
         add_resources(self, service, principal)
+
+    async def get_prompt(self, name: str, arguments: Any = None, context: Any = None) -> Any:  # noqa: ARG002 - the SDK's signature
+        """There are no prompts; the SDK alone would answer an unknown one with an internal error."""
+        raise MCPError(INVALID_PARAMS, f"There is no prompt {name!r}: this server has none.")
 
     async def list_tools(self) -> list[ToolDescription]:
         """The tools; with the namespaces in sight when the database answers at once."""

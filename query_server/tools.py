@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver.exceptions import ToolError
@@ -70,9 +70,10 @@ class DocwellTool(Tool):
         began = time.perf_counter()
         outcome = "ok"
         try:
+            _refuse_unknown(given, self.parameters["properties"])
             return await super().run(given, context, convert_result)
-        except ToolError as error:
-            failure = _known(error.__cause__, self.name)
+        except (ToolError, PermanentError) as error:
+            failure = _known(error.__cause__ if isinstance(error, ToolError) else error, self.name)
             outcome = failure.code
             return _failure(failure)
         finally:
@@ -198,6 +199,19 @@ def _tool(
 def _answer(answer: dict[str, Any], render: Callable[[dict[str, Any]], str]) -> CallToolResult:
     meta = answer.pop("_meta", None)
     return CallToolResult(content=[TextContent(type="text", text=render(answer))], structured_content=answer, _meta=meta)
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """A misspelt filter that is silently left out would widen the question.
+
+    Raises:
+        PermanentError: `bad_argument`, with the names that there are.
+    """
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise PermanentError(
+            f"There is no argument {', '.join(map(repr, unknown))}. The arguments are {', '.join(known)}.", code="bad_argument"
+        )
 
 
 def _known(error: BaseException | None, tool: str) -> DocwellError:

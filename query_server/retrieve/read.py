@@ -39,6 +39,15 @@ class ReadRequest:
     max_tokens: int = 8000
     cursor: str = ""
 
+    def __post_init__(self) -> None:
+        """A range that ends before it begins is a mistake of whoever asks, not an empty answer."""
+        for what, start, end in (
+            ("page", self.page_start, self.page_end),
+            ("line", self.line_start, self.line_end),
+        ):
+            if start is not None and end is not None and end < start:
+                raise PermanentError(f"{what}_end {end} lies before {what}_start {start}.", code="bad_argument")
+
     @property
     def question(self) -> str:
         """What a cursor is bound to."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import textwrap
-import threading
+import uuid
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,10 @@ import anyio
 import httpx
 import httpx2
 import pytest
-import uvicorn
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 from pydantic import SecretStr
 
 from query_server.access import LOCAL, NOBODY, Principal
@@ -38,6 +36,7 @@ from tests.listening import listening
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ["search_documents", "read_document", "list_documents", "index_status"]
+NOBODYS = uuid.UUID(int=0)
 MODES = ["auto", "legacy", "2026-07-28"]
 
 
@@ -186,6 +185,9 @@ def test_every_tool_answers_and_fits_its_own_schema(corpus: Corpus, service: Sea
         ("read_document", {"document_id": "x"}, "bad_argument"),
         ("read_document", {"document_id": "00000000-0000-0000-0000-000000000000"}, "not_found"),
         ("list_documents", {"state": "x"}, "bad_argument"),
+        ("search_documents", {"query": "x", "namespaces": "y"}, "bad_argument"),
+        ("read_document", {"document_id": str(NOBODYS), "line_start": 9, "line_end": 3}, "bad_argument"),
+        ("read_document", {"document_id": str(NOBODYS), "page_start": 2, "page_end": 1}, "bad_argument"),
     ],
 )
 def test_a_failure_has_a_code_a_sentence_and_says_whether_a_retry_helps(
@@ -196,6 +198,37 @@ def test_a_failure_has_a_code_a_sentence_and_says_whether_a_retry_helps(
     error = json.loads(result.content[0].text)["error"]
     assert (error["code"], error["retryable"]) == (code, False)
     assert error["message"].endswith(".")
+
+
+def test_an_unknown_argument_is_named_with_those_that_there_are(corpus: Corpus, service: SearchService) -> None:
+    server = DocwellServer(service)
+    result = _run(server, lambda client: client.call_tool("search_documents", {"query": "refunds", "file": "x", "limitt": None}))
+    error = json.loads(result.content[0].text)["error"]
+    assert "no argument 'file'" in error["message"]
+    assert "path" in error["message"]
+
+
+def _code(server: Any, ask: Callable[[Client], Awaitable[Any]], mode: str) -> int:
+    """The code of the protocol error that the call ends with."""
+
+    async def refused(client: Client) -> int:
+        with pytest.raises(MCPError) as caught:
+            await ask(client)
+        return caught.value.code
+
+    return int(_run(server, refused, mode=mode))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("uri", ["knowledge://documents/nope", f"knowledge://documents/{NOBODYS}", "knowledge://nowhere"])
+def test_a_resource_that_is_not_there_is_a_wrong_address(service: SearchService, uri: str, mode: str) -> None:
+    """SEP-2164: -32602, or -32002 in the revisions before it; never an internal error."""
+    assert _code(DocwellServer(service), lambda client: client.read_resource(uri), mode) in {-32602, -32002}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_there_are_no_prompts_and_asking_for_one_is_no_crash(service: SearchService, mode: str) -> None:
+    assert _code(DocwellServer(service), lambda client: client.get_prompt("anything"), mode) == -32602
 
 
 def test_the_search_tool_names_the_namespaces_that_the_caller_may_see(corpus: Corpus, service: SearchService) -> None:
