@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
@@ -45,12 +43,3 @@ def _setting(values: frozenset[str] | None) -> str:
         return ""
     quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in sorted(values))
     return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
-
-
-def authenticate(token: str, bootstrap_tokens: Iterable[str]) -> Principal | None:
-    """The principal of a bearer token, None for an unknown one. Every token is compared, in constant time."""
-    given = token.encode("utf-8", "surrogatepass")
-    found = False
-    for known in bootstrap_tokens:
-        found |= hmac.compare_digest(given, known.encode("utf-8"))
-    return Principal(name="bootstrap", namespaces=None, names=None) if found else None

@@ -1,22 +1,24 @@
-"""MCP over stateless HTTP, with health and metrics beside it, behind a check of host, origin and token."""
+"""MCP over stateless HTTP, with health and metrics beside it, behind the gate."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from mcp.server.transport_security import TransportSecuritySettings
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
-from query_server.access import LOCAL, NOBODY, Principal, authenticate
+from query_server.access import NOBODY
+from query_server.authentication import Authenticate, make_authenticate
+from query_server.gate import METADATA_PATHS, Doors, Gate, principal_in_force
+from query_server.rate import RateLimit
 from query_server.server import DocwellServer
 from query_server.service import SearchService
 from shared.config import Settings
@@ -24,103 +26,26 @@ from shared.errors import ConfigurationError, DocwellError
 from shared.loopback import is_loopback
 
 PATH = "/mcp"
-OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
-Authenticate = Callable[[str], Principal | None]
+LARGEST_REQUEST = 256 * 1024
+"""Bytes of a request's body: a query and a hypothetical answer of 10,000 characters each, written in the widest way."""
 
-_principal: ContextVar[Principal] = ContextVar("docwell_principal", default=NOBODY)
+CORS_SECONDS = 600
 
 
-def require_tokens(settings: Settings) -> None:
-    """Refuse to serve others without a token.
+def require_tokens(settings: Settings, stored: Callable[[], bool]) -> None:
+    """Refuse to serve others without a token. `stored` tells whether `docwell tokens` made one that holds.
 
     Raises:
-        ConfigurationError: the address is open to others and no token is set.
+        ConfigurationError: the address is open to others and no token can be had.
     """
-    if not is_loopback(settings.mcp_host) and not settings.mcp_tokens:
+    if not is_loopback(settings.mcp_host) and not settings.mcp_tokens and settings.mcp_jwks_url is None and not stored():
         raise ConfigurationError(
-            f"The MCP server would listen on {settings.mcp_host}, where others can reach it, without a token. Set"
-            " DOCWELL_MCP_TOKENS, or DOCWELL_MCP_HOST=127.0.0.1.",
+            f"The MCP server would listen on {settings.mcp_host}, where others can reach it, without a token. Make one with"
+            " `docwell tokens create NAME`, set DOCWELL_MCP_TOKENS or DOCWELL_MCP_JWKS_URL, or DOCWELL_MCP_HOST=127.0.0.1.",
             code="token_required",
         )
-
-
-class Gate:
-    """Lets a request in by host, origin and token; for everything but the health of the process.
-
-    Without tokens (`authenticate` is None) whoever reaches the loopback address is the local principal.
-    """
-
-    def __init__(self, app: ASGIApp, *, hosts: Sequence[str], authenticate: Authenticate | None) -> None:
-        self._app = app
-        self._hosts = frozenset(host.lower() for host in hosts)
-        self._authenticate = authenticate
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An ASGI application."""
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
-            await self._app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        refusal = self._refuse_address(headers)
-        if refusal is None and self._authenticate is not None:
-            principal = self._identify(headers)
-            refusal = None if principal is not None else _unauthorised(bool(headers.get("authorization")))
-        else:
-            principal = LOCAL
-        if refusal is not None or principal is None:
-            await (refusal or _unauthorised(False))(scope, receive, send)
-            return
-        held = _principal.set(principal)
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            _principal.reset(held)
-
-    def _refuse_address(self, headers: Headers) -> Response | None:
-        host = headers.get("host", "")
-        if _name_of(f"//{host}") not in self._hosts:
-            return JSONResponse(
-                {
-                    "error": "host_not_allowed",
-                    "message": f"The host {host!r} is not allowed. Add it to DOCWELL_MCP_ALLOWED_HOSTS.",
-                },
-                status_code=421,
-            )
-        origin = headers.get("origin")
-        if origin is not None and _name_of(origin) not in self._hosts:
-            return JSONResponse(
-                {
-                    "error": "origin_not_allowed",
-                    "message": f"The origin {origin!r} is not allowed. Add its host to DOCWELL_MCP_ALLOWED_HOSTS.",
-                },
-                status_code=403,
-            )
-        return None
-
-    def _identify(self, headers: Headers) -> Principal | None:
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        if self._authenticate is None or scheme.lower() != "bearer" or not token.strip():
-            return None
-        return self._authenticate(token.strip())
-
-
-def _name_of(url: str) -> str:
-    try:
-        name = urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-    return f"[{name}]" if ":" in name else name.lower()
-
-
-def _unauthorised(given: bool) -> Response:
-    error = ', error="invalid_token"' if given else ""
-    return JSONResponse(
-        {"error": "unauthorized", "message": "Send `Authorization: Bearer <token>` with a token of this server."},
-        status_code=401,
-        headers={"WWW-Authenticate": f'Bearer realm="docwell"{error}'},
-    )
 
 
 class Metrics:
@@ -144,28 +69,53 @@ class Metrics:
 
 
 def make_app(service: SearchService, settings: Settings, *, authenticate: Authenticate | None = None) -> ASGIApp:
-    """The whole HTTP application. `authenticate` maps a token to its principal; by default the bootstrap tokens do."""
+    """The whole HTTP application. `authenticate` maps a token to its principal, by default as the settings say."""
+    authenticate = authenticate or make_authenticate(settings, service.credential)
     metrics = Metrics()
-    server = DocwellServer(service, principal=_principal.get, observe=metrics.observe)
-    hosts = [*LOOPBACK_NAMES, *settings.mcp_allowed_hosts]
+    server = DocwellServer(service, principal=principal_in_force.get, observe=metrics.observe)
     app: Starlette = server.streamable_http_app(
         streamable_http_path=PATH,
         stateless_http=True,
         json_response=True,
+        max_request_body_size=LARGEST_REQUEST,
         # The gate in front has a message that helps; it checks the same.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         host=settings.mcp_host,
     )
-    app.router.routes.extend(_beside(service, metrics))
-    return Gate(app, hosts=hosts, authenticate=authenticate or _bootstrap(settings))
+    app.router.routes.extend(_beside(service, settings, metrics))
+    gate = Gate(app, _doors(settings), authenticate, RateLimit(settings.mcp_calls_per_minute))
+    if not settings.mcp_allowed_origins:
+        return gate
+    return CORSMiddleware(
+        gate,
+        allow_origins=settings.mcp_allowed_origins,
+        allow_methods=["POST", "GET", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["WWW-Authenticate", "MCP-Protocol-Version", "Retry-After"],
+        max_age=CORS_SECONDS,
+    )
 
 
-def _bootstrap(settings: Settings) -> Authenticate | None:
-    tokens = [token.get_secret_value() for token in settings.mcp_tokens]
-    return (lambda token: authenticate(token, tokens)) if tokens else None
+def _doors(settings: Settings) -> Doors:
+    return Doors(
+        hosts=frozenset(host.lower() for host in (*LOOPBACK_NAMES, *settings.mcp_allowed_hosts)),
+        origins=frozenset(settings.mcp_allowed_origins),
+        required=bool(settings.mcp_tokens) or settings.mcp_jwks_url is not None or not is_loopback(settings.mcp_host),
+        metadata=_metadata_url(settings) if settings.mcp_jwks_url is not None else None,
+    )
 
 
-def _beside(service: SearchService, metrics: Metrics) -> list[Route]:
+def resource_url(settings: Settings) -> str:
+    """How clients reach the server: what the configuration says, else the address that it listens on."""
+    return settings.mcp_public_url or f"http://{settings.mcp_host}:{settings.mcp_port}{PATH}"
+
+
+def _metadata_url(settings: Settings) -> str:
+    parts = urlsplit(resource_url(settings))
+    return f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path.rstrip('/')}"
+
+
+def _beside(service: SearchService, settings: Settings, metrics: Metrics) -> list[Route]:
     async def healthz(_request: Request) -> Response:
         return PlainTextResponse("ok")
 
@@ -179,8 +129,23 @@ def _beside(service: SearchService, metrics: Metrics) -> list[Route]:
     async def show_metrics(_request: Request) -> Response:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    return [
+    async def metadata(_request: Request) -> Response:
+        """RFC 9728, section 3."""
+        return JSONResponse(
+            {
+                "resource": resource_url(settings),
+                "resource_name": "Docwell",
+                "authorization_servers": [settings.mcp_issuer],
+                "scopes_supported": list(settings.mcp_required_scopes),
+                "bearer_methods_supported": ["header"],
+            }
+        )
+
+    routes = [
         Route("/healthz", healthz, methods=["GET"]),
         Route("/readyz", readyz, methods=["GET"]),
         Route("/metrics", show_metrics, methods=["GET"]),
     ]
+    if settings.mcp_jwks_url is not None:
+        routes += [Route(path, metadata, methods=["GET"]) for path in sorted(METADATA_PATHS)]
+    return routes

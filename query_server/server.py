@@ -115,10 +115,10 @@ def run_http(settings: Settings) -> None:
 
     from query_server.http import make_app, require_tokens
 
-    require_tokens(settings)
     service = make_service(lambda: settings, patient=False)
-    service.warm()
     try:
+        require_tokens(settings, service.has_tokens)
+        service.warm()
         uvicorn.run(
             make_app(service, settings),
             host=settings.mcp_host,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from query_server.access import LOCAL, Principal
+from query_server.access import LOCAL, NOBODY, Principal
 from query_server.answers import as_json
 from query_server.retrieve.encode import Encoded, Encoder
 from query_server.retrieve.filters import make_filters, parse_time
@@ -25,6 +25,7 @@ from query_server.retrieve.request import Mode, SearchRequest
 from query_server.retrieve.search import Search
 from query_server.snapshot import Snapshots
 from shared.config import Settings
+from shared.credentials import Credential, any_credential, find_credential
 from shared.database import Pool, open_pool
 from shared.documents import DocumentState
 from shared.embedding.protocol import Embedder
@@ -192,6 +193,16 @@ class SearchService:
         """Names and descriptions of the namespaces in sight."""
         with self._snapshots.open(principal) as connection:
             return list_namespaces(connection)
+
+    def credential(self, token: str) -> Credential | None:
+        """What a stored token stands for, None when it does not hold."""
+        with self._snapshots.open(NOBODY) as connection:
+            return find_credential(connection, token)
+
+    def has_tokens(self) -> bool:
+        """Whether a stored token would let anybody search."""
+        with self._snapshots.open(NOBODY) as connection:
+            return any_credential(connection, ("search", "admin"))
 
     def warm(self) -> None:
         """Load the model in the background."""

@@ -7,9 +7,9 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from shared.errors import ConfigurationError
 from shared.ignored import IGNORED_FOLDERS, TEMPORARY_NAMES
@@ -72,6 +72,16 @@ class Settings(BaseModel):
     api_tokens: Secrets = ()
     mcp_tokens: Secrets = ()
     mcp_allowed_hosts: Words = ()
+    mcp_allowed_origins: Words = ()
+    mcp_public_url: str | None = None
+    mcp_jwks_url: str | None = None
+    mcp_issuer: str | None = None
+    mcp_audience: str | None = None
+    mcp_required_scopes: Words = ()
+    mcp_user_claim: str = "sub"
+    mcp_groups_claim: str = "groups"
+    mcp_namespaces_claim: str | None = None
+    mcp_calls_per_minute: int = Field(1200, ge=0)
 
     embedding_provider: Literal["local", "openai"] = "local"
     embedding_base_url: str | None = None
@@ -116,6 +126,13 @@ class Settings(BaseModel):
         if tokens is not None and value > tokens // 2:
             raise ValueError(f"the overlap may be at most half of chunk_tokens ({tokens})")
         return value
+
+    @model_validator(mode="after")
+    def _issuer_is_whole(self) -> Self:
+        parts = (self.mcp_jwks_url, self.mcp_issuer, self.mcp_audience)
+        if any(parts) and not all(parts):
+            raise ValueError("mcp_jwks_url, mcp_issuer and mcp_audience belong together: without one of them any token would do")
+        return self
 
     @field_validator("ignore_names", "ignore_folders")
     @classmethod

@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "erase": ("erase", "erase"),
     "sources": ("sources", None),
     "jobs": ("jobs", None),
+    "tokens": ("tokens", None),
     "status": ("status", "status"),
     "doctor": ("doctor", "doctor"),
     "config": ("config", None),

@@ -9,11 +9,14 @@ from ingest_worker.api.answers import Services
 from ingest_worker.api.guard import Guard
 from ingest_worker.jobs.wake import Wake
 from shared.config import Settings
-from shared.database import Pool
+from shared.credentials import Credential, find_credential
+from shared.database import Pool, reachable
+from shared.loopback import is_loopback
 
 _ABOUT = (
     "Push documents in and see what becomes of them. Once a push is answered with 2xx it is stored for good. Every error is a"
-    " problem document (RFC 9457). With DOCWELL_API_TOKENS set, every route but /healthz and /readyz needs a bearer token."
+    " problem document (RFC 9457). With DOCWELL_API_TOKENS set, or on an address that others can reach, every route but /healthz"
+    " and /readyz needs a bearer token."
 )
 
 
@@ -26,5 +29,15 @@ def make_api(settings: Settings, pool: Pool, wake: Wake) -> FastAPI:
     app.include_router(health.router)
     reference.install(app)
     problems.install(app)
-    app.add_middleware(Guard, tokens=[token.get_secret_value() for token in settings.api_tokens])
+
+    def find(token: str) -> Credential | None:
+        with reachable(), pool.connection() as connection:
+            return find_credential(connection, token)
+
+    app.add_middleware(
+        Guard,
+        tokens=[token.get_secret_value() for token in settings.api_tokens],
+        find=find,
+        required=bool(settings.api_tokens) or not is_loopback(settings.api_host),
+    )
     return app

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
+from psycopg import Connection
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
@@ -16,6 +17,7 @@ from starlette.responses import Response
 from ingest_worker.api import envelope
 from ingest_worker.api.answers import PROBLEMS, Limit, Services, answer, services
 from ingest_worker.api.body import Body, pack, read_body, take_body
+from ingest_worker.api.caller import caller
 from ingest_worker.api.problems import Malformed, invalid
 from ingest_worker.catalogue import listing
 from ingest_worker.catalogue.asking import BadQuestion, Filters, known_states, parse_since
@@ -54,6 +56,7 @@ async def put_document(request: Request) -> Response:
     """
     held = services(request)
     namespace = _namespace(request.path_params["namespace"])
+    caller(request).check(namespace)
     path = checked_path(request.path_params["path"])
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == envelope.MEDIA_TYPE:
@@ -113,6 +116,7 @@ def delete_document(request: Request, namespace: str, path: str) -> Response:
     """Take a pushed document out of the index; `Location` names the job that does it."""
     held = services(request)
     namespace, path = _namespace(namespace), checked_path(path)
+    caller(request).check(namespace)
     with held.pool.connection() as connection:
         document_id, job_id = withdraw_pushed(connection, namespace, path, max_attempts=held.settings.job_attempts)
     held.wake(1)
@@ -144,6 +148,7 @@ def list_documents(
     cursor: str | None = None,
 ) -> Response:
     """Documents in order of their paths."""
+    caller(request).check_list(namespace)
     filters = Filters(
         namespace=_storable(namespace),
         source=_storable(source),
@@ -162,11 +167,18 @@ def _storable(text: str | None) -> str | None:
     return text
 
 
+def _seen(request: Request, connection: Connection[Any], document_id: uuid.UUID) -> listing.DocumentRow:
+    found = listing.get_document(connection, document_id)
+    if not caller(request).sees(found.namespace):
+        raise listing.unknown_document(str(document_id))
+    return found
+
+
 @router.get("/by-id/{document_id}")
 def get_document(request: Request, document_id: uuid.UUID) -> Response:
     """One document with its facts. `duplicate_of` is an older document of its namespace that has the same bytes."""
     with services(request).pool.connection() as connection:
-        found = listing.get_document(connection, document_id)
+        found = _seen(request, connection, document_id)
         return answer({**listing.facts(found), "duplicate_of": duplicate_of(connection, document_id)})
 
 
@@ -174,7 +186,7 @@ def get_document(request: Request, document_id: uuid.UUID) -> Response:
 def list_versions(request: Request, document_id: uuid.UUID) -> Response:
     """The versions that are kept, newest first."""
     with services(request).pool.connection() as connection:
-        listing.get_document(connection, document_id)
+        _seen(request, connection, document_id)
         versions = listing.list_versions(connection, document_id)
     return answer({"document_id": document_id, "versions": versions, "next_cursor": None})
 
@@ -189,6 +201,6 @@ def list_chunks(
 ) -> Response:
     """A document's chunks in reading order, each with its page, section and lines."""
     with services(request).pool.connection() as connection:
-        listing.get_document(connection, document_id)
+        _seen(request, connection, document_id)
         page = listing.page_chunks(connection, document_id, limit=limit, version=version, cursor=cursor)
     return answer({"document_id": document_id, "chunks": page.rows, "next_cursor": page.next_cursor})

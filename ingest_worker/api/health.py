@@ -15,6 +15,7 @@ from psycopg_pool import PoolTimeout
 from starlette.responses import Response
 
 from ingest_worker.api.answers import PROBLEMS, answer, services
+from ingest_worker.api.caller import caller
 from ingest_worker.api.problems import unavailable
 from ingest_worker.catalogue.overview import Status, read_status
 from shared.config import Settings
@@ -76,6 +77,7 @@ def broker_answers(settings: Settings) -> bool:
 @router.get("/metrics")
 def metrics(request: Request) -> Response:
     """Numbers in Prometheus' text format, read from the database at this moment."""
+    caller(request).check_whole()
     registry = CollectorRegistry()
     registry.register(_CorpusCollector(services(request).pool))
     return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
+from psycopg import Connection
 from starlette.responses import Response
 
 from ingest_worker.api.answers import PROBLEMS, Limit, answer, services
+from ingest_worker.api.caller import caller
 from ingest_worker.catalogue import job_listing
 from ingest_worker.catalogue.asking import Conflict, Filters, known_states, parse_since
 from ingest_worker.catalogue.overview import read_status
@@ -31,6 +33,7 @@ def list_jobs(
     cursor: str | None = None,
 ) -> Response:
     """Jobs, newest first."""
+    caller(request).check_list(namespace)
     filters = Filters(
         namespace=None if namespace is None else namespace.replace("\0", "\ufffd"),
         source=None if source is None else source.replace("\0", "\ufffd"),
@@ -43,11 +46,18 @@ def list_jobs(
     return answer({"jobs": page.rows, "next_cursor": page.next_cursor})
 
 
+def _seen(request: Request, connection: Connection[Any], job_id: uuid.UUID) -> job_listing.JobRow:
+    found = job_listing.get_job(connection, job_id)
+    if not caller(request).sees(found.namespace):
+        raise job_listing.unknown_job(job_id)
+    return found
+
+
 @router.get("/jobs/{job_id}", tags=["jobs"])
 def get_job(request: Request, job_id: uuid.UUID) -> Response:
     """One job with everything that is known of it."""
     with services(request).pool.connection() as connection:
-        return answer(job_listing.get_job(connection, job_id))
+        return answer(_seen(request, connection, job_id))
 
 
 @router.post("/jobs/{job_id}/retry", tags=["jobs"], status_code=202)
@@ -55,7 +65,7 @@ def retry_job(request: Request, job_id: uuid.UUID) -> Response:
     """Give a dead, waiting or cancelled job all its attempts again, now."""
     held = services(request)
     with held.pool.connection() as connection, connection.transaction():
-        job_listing.get_job(connection, job_id)
+        _seen(request, connection, job_id)
         reason = job_listing.why_not_retry(connection, [job_id]).get(job_id)
         if reason is not None:
             raise Conflict(reason, code="job_state")
@@ -70,7 +80,7 @@ def retry_job(request: Request, job_id: uuid.UUID) -> Response:
 def cancel_job(request: Request, job_id: uuid.UUID) -> Response:
     """Stop a live job. What is served stays served; a running job writes nothing more."""
     with services(request).pool.connection() as connection, connection.transaction():
-        job_listing.get_job(connection, job_id)
+        _seen(request, connection, job_id)
         if control.cancel(connection, [job_id]) == 0:
             reason = job_listing.why_not_cancel(connection, [job_id]).get(job_id, "It changed meanwhile.")
             raise Conflict(reason, code="job_state")
@@ -80,5 +90,6 @@ def cancel_job(request: Request, job_id: uuid.UUID) -> Response:
 @router.get("/status", tags=["state"])
 def get_status(request: Request) -> Response:
     """Documents, jobs, sources and the index in one answer."""
+    caller(request).check_whole()
     with services(request).pool.connection() as connection:
         return answer(read_status(connection))

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ingest_worker.api.caller import Forbidden
 from ingest_worker.catalogue.asking import BadQuestion, Conflict, Unknown
 from shared.database import first_line
 from shared.errors import ConfigurationError, DocwellError, PermanentError, TransientError
@@ -35,6 +36,7 @@ class Malformed(PermanentError):
 
 
 _STATUS: Sequence[tuple[type[DocwellError], int]] = (
+    (Forbidden, 403),
     (Unknown, 404),
     (Conflict, 409),
     (BadQuestion, 422),

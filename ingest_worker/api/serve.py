@@ -14,6 +14,7 @@ from ingest_worker.api.waking import BackgroundWake
 from ingest_worker.jobs.celery_app import make_app
 from ingest_worker.jobs.wake import celery_wake
 from shared.config import Settings
+from shared.credentials import any_credential
 from shared.database import check_schema, open_pool, reachable
 from shared.errors import ConfigurationError, PermanentError
 
@@ -31,7 +32,6 @@ def run_api(settings: Settings) -> None:
         PermanentError: the address is taken or not ours.
         ServiceUnavailable: PostgreSQL cannot be reached.
     """
-    check_binding(settings)
     if settings.database_url is None:
         raise ConfigurationError("No database is set. Set DOCWELL_DATABASE_URL, or start everything with `docwell up`.")
     url = settings.database_url.get_secret_value()
@@ -41,6 +41,7 @@ def run_api(settings: Settings) -> None:
     ):
         with reachable(), pool.connection() as connection:
             check_schema(connection)
+            check_binding(settings, lambda: any_credential(connection, ("ingest", "admin")))
         wake = BackgroundWake(celery_wake(make_app(settings), most=settings.worker_concurrency or 4))
         server = uvicorn.Server(
             uvicorn.Config(

@@ -97,8 +97,13 @@ def get_job(connection: Connection[Any], job_id: uuid.UUID) -> JobRow:
     with connection.cursor(row_factory=class_row(JobRow)) as cursor:
         found = cursor.execute(_JOB + " WHERE j.job_id = %s", (job_id,)).fetchone()
     if found is None:
-        raise Unknown(f"There is no job {str(job_id)!r}. `docwell jobs list` shows all.", code="unknown_job")
+        raise unknown_job(job_id)
     return found
+
+
+def unknown_job(job_id: uuid.UUID) -> Unknown:
+    """The error for a job that is not there."""
+    return Unknown(f"There is no job {str(job_id)!r}. `docwell jobs list` shows all.", code="unknown_job")
 
 
 _ACTED_UPON: LiteralString = """

@@ -16,7 +16,9 @@ from pydantic import SecretStr
 from infra.local.redis import EmbeddedRedis
 from ingest_worker.api.guard import check_binding
 from ingest_worker.api.serve import listen
+from ingest_worker.catalogue.credentials import create_token
 from shared.config import Settings
+from shared.database import connect
 from shared.errors import ConfigurationError, PermanentError
 from tests.api import Api, running_api
 from tests.conftest import Database
@@ -77,13 +79,13 @@ def test_pages_of_other_hosts_are_refused_and_own_ones_are_not(open_to_this_mach
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "docs.example.org"])  # noqa: S104
 def test_serving_the_network_needs_a_token(host: str) -> None:
     with pytest.raises(ConfigurationError, match=r"DOCWELL_API_TOKENS"):
-        check_binding(Settings(api_host=host))
-    check_binding(Settings(api_host=host, api_tokens=(SecretStr("x"),)))
+        check_binding(Settings(api_host=host), lambda: False)
+    check_binding(Settings(api_host=host, api_tokens=(SecretStr("x"),)), lambda: False)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.5.5.5"])
 def test_the_loopback_needs_none(host: str) -> None:
-    check_binding(Settings(api_host=host))
+    check_binding(Settings(api_host=host), lambda: False)
 
 
 def test_a_port_that_is_taken_is_named() -> None:
@@ -165,3 +167,52 @@ def test_the_process_serves_until_it_is_told_to_stop_and_ends_well(database: Dat
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def limited(module_database: Database, guarded: Api) -> Iterator[dict[str, str]]:
+    """The headers of a token for the namespace `mine` alone."""
+    with connect(module_database.url, autocommit=True) as connection:
+        connection.execute("DELETE FROM docwell.token")
+        token = create_token(connection, "mine", scope="ingest", namespaces=["mine"], names=[], expires_at=None)
+        yield {"Authorization": f"Bearer {token}"}
+
+
+def test_a_stored_token_writes_its_namespaces_and_knows_of_no_other(guarded: Api, limited: dict[str, str]) -> None:
+    all_of_it = {"Authorization": "Bearer first-token"}
+    client = guarded.client
+    mine = client.put("/v1/documents/mine/a.md", content=b"# mine", headers=limited)
+    other = client.put("/v1/documents/other/a.md", content=b"# other", headers=all_of_it)
+    assert (mine.status_code, other.status_code) == (202, 202)
+    for refused in (
+        client.put("/v1/documents/other/b.md", content=b"x", headers=limited),
+        client.delete("/v1/documents/other/a.md", headers=limited),
+        client.get("/v1/documents", headers=limited),
+        client.get("/v1/documents", params={"namespace": "other"}, headers=limited),
+        client.get("/v1/jobs", headers=limited),
+        client.get("/v1/status", headers=limited),
+        client.get("/metrics", headers=limited),
+    ):
+        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+    document, job = other.json()["document_id"], other.json()["job_id"]
+    nowhere = "00000000-0000-0000-0000-000000000000"
+    for method, route, number in (
+        ("GET", "/v1/documents/by-id/{}", document),
+        ("GET", "/v1/documents/by-id/{}/versions", document),
+        ("GET", "/v1/documents/by-id/{}/chunks", document),
+        ("GET", "/v1/jobs/{}", job),
+        ("POST", "/v1/jobs/{}/retry", job),
+        ("POST", "/v1/jobs/{}/cancel", job),
+    ):
+        hidden, unknown = (client.request(method, route.format(one), headers=limited) for one in (number, nowhere))
+        assert hidden.status_code == 404
+        assert hidden.text.replace(number, nowhere) == unknown.text
+    assert client.get(mine.headers["location"], headers=limited).status_code == 200
+    assert client.get("/v1/documents", params={"namespace": "mine"}, headers=limited).json()["documents"][0]["path"] == "a.md"
+
+
+def test_a_token_for_searching_does_not_write(guarded: Api, module_database: Database) -> None:
+    with connect(module_database.url, autocommit=True) as connection:
+        token = create_token(connection, "reader", scope="search", namespaces=None, names=[], expires_at=None)
+    refused = guarded.client.put("/v1/documents/mine/a.md", content=b"x", headers={"Authorization": f"Bearer {token}"})
+    assert (refused.status_code, refused.json()["code"]) == (403, "insufficient_scope")

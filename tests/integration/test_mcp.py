@@ -308,9 +308,10 @@ def test_each_token_sees_its_own_principals_documents(corpus: Corpus, service: S
 
 def test_an_address_open_to_others_needs_a_token() -> None:
     with pytest.raises(ConfigurationError, match="DOCWELL_MCP_TOKENS"):
-        require_tokens(Settings(mcp_host="0.0.0.0"))  # noqa: S104 - that is the point
-    require_tokens(Settings(mcp_host="0.0.0.0", mcp_tokens=(SecretStr("x"),)))  # noqa: S104
-    require_tokens(Settings(mcp_host="::1"))
+        require_tokens(Settings(mcp_host="0.0.0.0"), lambda: False)  # noqa: S104 - that is the point
+    require_tokens(Settings(mcp_host="0.0.0.0", mcp_tokens=(SecretStr("x"),)), lambda: False)  # noqa: S104
+    require_tokens(Settings(mcp_host="0.0.0.0"), lambda: True)  # noqa: S104
+    require_tokens(Settings(mcp_host="::1"), lambda: False)
 
 
 SERVE = """
