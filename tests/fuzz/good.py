@@ -8,10 +8,13 @@ from email.message import EmailMessage
 
 from PIL import Image
 
+from tests.encrypting import odf_aes, odf_blowfish, odf_whole, xls_rc4, xls_rc4_cryptoapi, xls_xor
 from tests.making import STYLES, cells, docx, epub, msg, odf, paragraph, pptx, relations, shape, word_part, xls, xlsx
 from tests.unit.test_chunk_symbols import _PROGRAMS
 from tests.unit.test_parse_pdf import make_pdf
 
+PASSWORD = "s3cret"
+"""Of the encrypted ones."""
 _MARKDOWN = (
     b"---\ntitle: Plan\n---\n# Top\n\nText with `code` and [a link](x).\n\n1. One\n   - two\n\n   ```py\n   x = 1\n   ```\n\n"
     b"| a | b |\n|---|---|\n| 1 | 2 |\n\n> quote\n\nSub\n---\n\n<Tabs>\n# In\n</Tabs>\n"
@@ -54,8 +57,21 @@ def good_files() -> dict[str, list[tuple[str, bytes]]]:
         "mail": [("a.eml", _mail())],
         "outlook": [("a.msg", _outlook())],
         "notebook": [("a.ipynb", _notebook())],
-        "picture": [("a.svg", _SVG), *((f"a.{kind}", _picture(kind)) for kind in ("png", "jpeg", "gif", "bmp", "tiff", "webp"))],
+        "encrypted": _encrypted(),
+        "picture": [
+            ("a.svg", _SVG),
+            *((f"a.{kind}", _picture(kind)) for kind in ("png", "jpeg", "gif", "bmp", "tiff", "webp")),
+            ("b.tif", _scan()),
+        ],
     }
+
+
+def _encrypted() -> list[tuple[str, bytes]]:
+    text, book = odf("text", "<text:p>secret</text:p>"), xls([["secret", 5.0]])
+    return [
+        *((f"{number}.odt", lock(text, PASSWORD)) for number, lock in enumerate((odf_aes, odf_blowfish, odf_whole))),
+        *((f"{number}.xls", lock(book, PASSWORD)) for number, lock in enumerate((xls_rc4, xls_rc4_cryptoapi, xls_xor))),
+    ]
 
 
 _ENDINGS = {
@@ -197,6 +213,13 @@ def _notebook() -> bytes:
         "nbformat": 4,
     }
     return json.dumps(book).encode()
+
+
+def _scan() -> bytes:
+    out = io.BytesIO()
+    page = Image.new("1", (40, 20), 1)
+    page.save(out, "TIFF", save_all=True, append_images=[page, page], compression="group4")
+    return out.getvalue()
 
 
 def _picture(kind: str) -> bytes:

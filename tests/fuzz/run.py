@@ -19,9 +19,10 @@ sys.path.insert(0, str(ROOT))
 from ingest_worker.parse.cage import CageLimits, ParserCage  # noqa: E402
 from ingest_worker.parse.general import WARNING  # noqa: E402
 from shared.errors import PermanentError  # noqa: E402
+from tests.fuzz.good import PASSWORD  # noqa: E402
 from tests.fuzz.mutating import KEPT, seeds, spoilt  # noqa: E402
 
-LIMITS = CageLimits(timeout_seconds=20.0, recycle_documents=5_000)
+LIMITS = CageLimits(timeout_seconds=20.0, recycle_documents=5_000, passwords=(PASSWORD,))
 NEVER = frozenset(("parser_error", "parser_timeout", "parser_crashed"))
 """Reasons that are a parser's fault, and not the file's."""
 
