@@ -28,8 +28,8 @@ _MANIFEST: Final = "META-INF/manifest.xml"
 _CHECKED_BYTES: Final = 1024
 _MOST_WORK: Final = 30_000_000
 """Rounds of PBKDF2 for all keys, about a quarter of a minute; LibreOffice asks for 600,000 for a part."""
-_UNREAD: Final = ("Thumbnails/", "Configurations2/", "Basic/", "Dialogs/", "layout-cache", "manifest.rdf", "settings.xml")
-"""Parts that no reader looks at: a key for each would only take time."""
+_READ: Final = frozenset(("content.xml", "styles.xml", "meta.xml"))
+"""Parts that readers look at, of the document and of what is embedded. The others stay closed: a picture's key takes time too."""
 
 
 def opened(file: File) -> File:
@@ -51,9 +51,10 @@ def opened(file: File) -> File:
         raise does_not_open(_WHAT, file.passwords)
     if whole:
         return replace(file, data=_plain(package, whole, password, budget))
-    wanted = {lock.part: lock for lock in locks if not lock.part.startswith(_UNREAD)}
-    parts = {name: package.read(name) for name in package.names if name not in wanted and not name.startswith("META-INF/")}
-    parts |= {name: _plain(package, lock, password, budget) for name, lock in wanted.items()}
+    closed = {lock.part for lock in locks} | {_MANIFEST}
+    parts = {name: package.read(name) for name in package.names if name not in closed}
+    wanted = [lock for lock in locks if lock.part.rpartition("/")[2] in _READ]
+    parts |= {lock.part: _plain(package, lock, password, budget) for lock in wanted}
     return replace(file, data=_packed(parts))
 
 

@@ -97,6 +97,14 @@ def test_parts_of_an_encrypted_document_are_read_too() -> None:
     assert (parsed.title, _told(parsed)) == ("The plan", _told(parse("a.odt", plain)))
 
 
+def test_pictures_stay_closed_and_cost_nothing() -> None:
+    plain = odf("text", "<text:p>The code is 4711.</text:p>", parts={"Pictures/1.png": b"pixels " * 100})
+    with zipfile.ZipFile(io.BytesIO(odf_aes(plain, PASSWORD))) as package:
+        picture = package.read("Pictures/1.png")
+    for locked in (odf_aes(plain, PASSWORD), _changed(odf_aes(plain, PASSWORD), "Pictures/1.png", picture, b"spoilt")):
+        assert _told(parse("a.odt", locked, passwords=(PASSWORD,))) == [("text", "The code is 4711.")]
+
+
 def test_a_bomb_is_none_for_being_encrypted() -> None:
     kind = "application/vnd.oasis.opendocument.text"
     bomb = zipped({"mimetype": kind, "content.xml": b" " * (65 * 1024**2)}, compression=zipfile.ZIP_STORED)
