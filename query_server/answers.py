@@ -21,17 +21,6 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """Where a passage's rank comes from: its place and value in each leg, and how many exact things of the query it holds."""
-
-    keyword_rank: int | None = None
-    keyword_score: float | None = None
-    semantic_rank: int | None = None
-    similarity: float | None = None
-    exact_hits: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
     """One cited passage. Pages are the PDF's own 1-based index, lines those of the decoded file, rows those of the sheet, all
     inclusive. `page_label` is what is printed on the first page; `attachment` names a file inside the document."""
@@ -67,7 +56,6 @@ class Passage:
     symbol: str | None = None
     source_modified: datetime | None = None
     tags: tuple[str, ...] | None = None
-    explanation: Explanation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,21 +14,26 @@ from shared.errors import PermanentError
 class CursorExpired(PermanentError):
     """The index changed since the cursor was made, so its place in the ranking is gone. Ask again without a cursor."""
 
-    def __init__(self) -> None:
-        super().__init__(str(self.__doc__), code="cursor_expired")
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or str(self.__doc__), code="cursor_expired")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """Where to go on: `offset` into the answer to the question with this hash, while the index has this version."""
+    """Where to go on: `offset` into the answer to the question with this hash, while the index has this version.
+
+    `order` names the reranker's order that the page before was cut from; it is empty for the order of the fusion.
+    """
 
     question: str
     index_version: int
     offset: int
+    order: str = ""
 
     def encode(self) -> str:
         """The text that callers hand back."""
-        raw = json.dumps([self.question, self.index_version, self.offset], separators=(",", ":"))
+        order = [self.order] if self.order else []
+        raw = json.dumps([self.question, self.index_version, self.offset, *order], separators=(",", ":"))
         return base64.urlsafe_b64encode(raw.encode("ascii")).decode("ascii").rstrip("=")
 
 
@@ -47,8 +52,8 @@ def decode_cursor(text: str, question: str) -> Cursor | None:
         return None
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        asked, version, offset = json.loads(raw)
-        cursor = Cursor(question=str(asked), index_version=int(version), offset=int(offset))
+        asked, version, offset, *order = json.loads(raw)
+        cursor = Cursor(question=str(asked), index_version=int(version), offset=int(offset), order="".join(map(str, order[:1])))
     except (ValueError, TypeError, binascii.Error, UnicodeDecodeError, RecursionError):
         raise PermanentError("The cursor is damaged. Pass next_cursor on exactly as it was given.", code="bad_cursor") from None
     if cursor.question != question or cursor.offset < 0:

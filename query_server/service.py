@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 from query_server.access import LOCAL, NOBODY, Principal
 from query_server.answers import as_json
 from query_server.retrieve.encode import Encoded, Encoder
+from query_server.retrieve.explain import UNTRACED, Trace
 from query_server.retrieve.filters import make_filters, parse_time
 from query_server.retrieve.listing import (
     ListRequest,
@@ -22,6 +24,8 @@ from query_server.retrieve.listing import (
 )
 from query_server.retrieve.read import ReadRequest, read_document
 from query_server.retrieve.request import Mode, SearchRequest
+from query_server.retrieve.rerank import OnDemand
+from query_server.retrieve.rerank_open import open_reranking
 from query_server.retrieve.search import Search
 from query_server.snapshot import Snapshots
 from shared.config import Settings
@@ -29,7 +33,7 @@ from shared.credentials import Credential, any_credential, find_credential
 from shared.database import Pool, open_pool
 from shared.documents import DocumentState
 from shared.embedding.protocol import Embedder
-from shared.errors import ConfigurationError, PermanentError
+from shared.errors import ConfigurationError, DocwellError, PermanentError
 
 LONGEST_QUERY = 10_000
 """Characters of a query or a hypothetical answer."""
@@ -59,12 +63,14 @@ class SearchService:
         *,
         rescan_seconds: Callable[[], float],
         clock: Callable[[], datetime] = utc_now,
+        reranking: OnDemand | None = None,
     ) -> None:
+        self._reranking = reranking or OnDemand()
         self._snapshots = snapshots
         self._encoder = encoder
         self._rescan_seconds = rescan_seconds
         self._clock = clock
-        self._search = Search(snapshots)
+        self._search = Search(snapshots, self._reranking)
 
     def search(
         self,
@@ -84,7 +90,9 @@ class SearchService:
         explain: bool = False,
         principal: Principal = LOCAL,
     ) -> dict[str, Any]:
-        """Find passages; `explain` adds where each rank comes from. `_meta` stands beside the answer, not in its shape."""
+        """Find passages. Beside the answer, not in its shape, stand `_meta` and, with `explain`, an `explanation` of the answer
+        and in each result (see `query_server.retrieve.explain`)."""
+        trace = Trace(on=True) if explain else UNTRACED
         filters = make_filters(
             namespace=namespace,
             path=path,
@@ -101,13 +109,18 @@ class SearchService:
             hypothetical_answer=_checked(hypothetical_answer, "hypothetical_answer", required=False),
             max_tokens=max_tokens,
             cursor=cursor,
-            explain=explain,
         )
         encoded = Encoded() if mode == "keyword" else self._encoder.encode(request.query, request.hypothetical_answer)
+        trace.lap("encode")
         answer, cache = self._search.answer(
-            request, encoded, principal=principal, now=self._clock(), rescan_seconds=self._rescan_seconds()
+            request, encoded, principal=principal, now=self._clock(), rescan_seconds=self._rescan_seconds(), trace=trace
         )
-        return {**as_json(answer), "_meta": {"cache": cache}}
+        found: dict[str, Any] = {**as_json(answer), "_meta": {"cache": cache}}
+        if trace.explained is not None:
+            found["explanation"] = as_json(trace.explained.answer)
+            for result, explanation in zip(found["results"], trace.explained.passages, strict=True):
+                result["explanation"] = as_json(explanation)
+        return found
 
     def read(
         self,
@@ -205,13 +218,23 @@ class SearchService:
             return any_credential(connection, ("search", "admin"))
 
     def warm(self) -> None:
-        """Load the model in the background."""
+        """Load the models in the background."""
         self._encoder.warm()
+        threading.Thread(target=self._warm_reranker, name="docwell-warm-reranker", daemon=True).start()
+
+    def _warm_reranker(self) -> None:
+        try:
+            reranking = self._reranking()
+        except DocwellError:  # the settings are wrong or nothing runs: the first search says so
+            return
+        if reranking is not None:
+            reranking.warm()
 
     def close(self) -> None:
         """Give the connections back."""
         self._snapshots.close()
         self._encoder.close()
+        self._reranking.close()
 
 
 def _checked(text: str, argument: str, *, required: bool = True) -> str:
@@ -255,6 +278,7 @@ def make_service(settings: Callable[[], Settings], *, patient: bool) -> SearchSe
             as_reader=True,
             statement_timeout_ms=STATEMENT_TIMEOUT_MS,
             wait_seconds=POOL_WAIT_SECONDS,
+            check=False,  # the first statement of a snapshot shows whether the connection still lives
         )
 
     def embedder() -> Embedder:
@@ -267,6 +291,7 @@ def make_service(settings: Callable[[], Settings], *, patient: bool) -> SearchSe
         Snapshots(pool),
         Encoder(embedder, patient=patient),
         rescan_seconds=lambda: settings().watch_rescan_seconds,
+        reranking=OnDemand(lambda: open_reranking(settings(), patient=patient)),
     )
 
 

@@ -32,21 +32,38 @@ class Snapshots:
         """
         if self._pool is None:
             self._pool = self._open_pool()
-        with reachable(), self._pool.connection() as connection:
-            if not self._checked:
-                check_schema(connection)
-                connection.rollback()
-                self._checked = True
-            connection.isolation_level = IsolationLevel.REPEATABLE_READ
-            connection.read_only = True
+        with reachable(), self._begun(self._pool, principal) as connection:
             try:
-                with connection.transaction():
-                    scope(connection, principal)
-                    yield connection
+                yield connection
             except psycopg.errors.QueryCanceled:
                 raise ServiceUnavailable(
                     "The question took the database too long. Narrow it by namespace, path or source.", code="too_slow"
                 ) from None
+
+    @contextmanager
+    def _begun(self, pool: Pool, principal: Principal) -> Iterator[Connection[Any]]:
+        """A connection whose transaction has begun. The first statement shows whether it still lives, so nothing else asks; one
+        that died while it was idle is replaced, and they can all have died."""
+        for others in reversed(range(pool.max_size + 1)):
+            with pool.connection() as connection:
+                try:
+                    self._begin(connection, principal)
+                except psycopg.OperationalError:
+                    if others and connection.broken:
+                        continue
+                    raise
+                yield connection
+                return
+
+    def _begin(self, connection: Connection[Any], principal: Principal) -> None:
+        if not self._checked:
+            check_schema(connection)
+            connection.rollback()
+            self._checked = True
+        connection.isolation_level = IsolationLevel.REPEATABLE_READ
+        connection.read_only = True
+        with connection.pipeline():  # BEGIN comes with the first statement, in one round trip
+            scope(connection, principal)
 
     def close(self) -> None:
         """Give the connections back."""

@@ -27,6 +27,9 @@ def _split(value: object) -> object:
     return value
 
 
+PATHS = ("home", "inbox", "embedding_model_path", "rerank_model_path")
+"""Settings that are made absolute."""
+
 Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Secrets = Annotated[tuple[SecretStr, ...], BeforeValidator(_split)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -90,6 +93,12 @@ class Settings(BaseModel):
     embedding_dimension: int | None = Field(None, ge=1, le=4000)
     embedding_model_path: Path | None = None
 
+    rerank_url: str | None = None
+    rerank_api_key: SecretStr | None = None
+    rerank_model: str | None = None
+    rerank_model_path: Path | None = None
+    rerank_seconds: float = Field(2.0, gt=0)
+
     chunk_tokens: int = Field(480, ge=64, le=2000)
     chunk_overlap: int = Field(80, ge=0)
     max_bytes: int = Field(256 * 1024 * 1024, gt=0)
@@ -127,12 +136,21 @@ class Settings(BaseModel):
             raise ValueError(f"the overlap may be at most half of chunk_tokens ({tokens})")
         return value
 
+<<<<<<< HEAD
     @model_validator(mode="after")
     def _issuer_is_whole(self) -> Self:
         parts = (self.mcp_jwks_url, self.mcp_issuer, self.mcp_audience)
         if any(parts) and not all(parts):
             raise ValueError("mcp_jwks_url, mcp_issuer and mcp_audience belong together: without one of them any token would do")
         return self
+=======
+    @field_validator("rerank_model_path")
+    @classmethod
+    def _one_reranker(cls, value: Path | None, info: Any) -> Path | None:
+        if value is not None and info.data.get("rerank_url") is not None:
+            raise ValueError("rerank_url is set too: keep the endpoint or the folder")
+        return value
+>>>>>>> main
 
     @field_validator("ignore_names", "ignore_folders")
     @classmethod
@@ -229,7 +247,7 @@ def load_settings(
     named = environment.get(PREFIX + "CONFIG")
     config = directory / (named or DEFAULT_CONFIG)
     values, origins = _from_file(config, must_exist=named is not None)
-    for name in ("home", "inbox", "embedding_model_path"):
+    for name in PATHS:
         if isinstance(values.get(name), str):
             values[name] = str(config.parent / values[name])
     for source in values.get("sources", []) if isinstance(values.get("sources"), list) else []:
@@ -247,7 +265,7 @@ def load_settings(
         raise ConfigurationError(_explain(error, origins)) from None
     absolute = {
         name: (directory / getattr(settings, name).expanduser()).resolve()
-        for name in ("home", "inbox", "embedding_model_path")
+        for name in PATHS
         if getattr(settings, name) is not None
     }
     return settings.model_copy(update=absolute), origins

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from query_server.retrieve.encode import Encoder
+from query_server.retrieve.rerank import OnDemand
 from query_server.service import SearchService
 from query_server.snapshot import Snapshots
 from shared.database import open_pool
@@ -54,7 +55,11 @@ def add(corpus: Corpus, path: str, *chunks: Chunk, **facts: object) -> str:
 
 @contextmanager
 def serving(
-    database: Database, *, embedder: Callable[[], Embedder] = WordEmbedder, patient: bool = True
+    database: Database,
+    *,
+    embedder: Callable[[], Embedder] = WordEmbedder,
+    patient: bool = True,
+    reranking: OnDemand | None = None,
 ) -> Iterator[SearchService]:
     """A service that reads as the reader, at NOW."""
     service = SearchService(
@@ -62,6 +67,7 @@ def serving(
         Encoder(embedder, patient=patient),
         rescan_seconds=lambda: 300.0,
         clock=lambda: NOW,
+        reranking=reranking,
     )
     try:
         yield service

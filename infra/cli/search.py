@@ -17,8 +17,18 @@ def search(
     path: Annotated[str, typer.Option(help="Only paths that match this glob.")] = "",
     source: Annotated[str, typer.Option(help="Only this source.")] = "",
     tag: Annotated[list[str] | None, typer.Option(help="Only documents with this tag; may be repeated.")] = None,
+    modified_after: Annotated[
+        str,
+        typer.Option(help="Only documents that their source changed at or after this time: 2026-11-29, 2026-11-29T10:00:00Z."),
+    ] = "",
+    modified_before: Annotated[str, typer.Option(help="Only documents that their source changed before this time.")] = "",
     mode: Annotated[Literal["hybrid", "semantic", "keyword"], typer.Option(help="Which legs look.")] = "hybrid",
-    explain: Annotated[bool, typer.Option("--explain", help="Show where each passage's rank comes from.")] = False,
+    hypothetical_answer: Annotated[
+        str, typer.Option(help="A passage as a document would put the answer; it is looked for by meaning beside the query.")
+    ] = "",
+    max_tokens: Annotated[int, typer.Option(min=50, max=100_000, help="The most tokens that the passages may take.")] = 4000,
+    cursor: Annotated[str, typer.Option(help="Go on where an answer ended: its `next_cursor`, all else unchanged.")] = "",
+    explain: Annotated[bool, typer.Option("--explain", help="Show where the answer and each passage's rank come from.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="What the MCP tool answers, as one JSON document.")] = False,
 ) -> None:
     """Find passages, each with its place in the file."""
@@ -32,7 +42,12 @@ def search(
             path=path,
             source=source,
             tags=tag or [],
+            modified_after=modified_after,
+            modified_before=modified_before,
             mode=mode,
+            hypothetical_answer=hypothetical_answer,
+            max_tokens=max_tokens,
+            cursor=cursor,
             explain=explain,
         )
     if as_json:
@@ -52,5 +67,11 @@ def _show(answer: dict[str, Any]) -> None:
         for line in result["text"].strip().splitlines():
             print(f"   {line}")
         print()
+    if answer.get("next_cursor"):
+        print(f"There are more: --cursor {answer['next_cursor']}")
     for warning in answer.get("warnings", []):
         print(f"warning: {warning['message']}")
+    if "explanation" in answer:
+        from infra.cli.explanation import show_explanation
+
+        show_explanation(answer)

@@ -36,7 +36,8 @@ def chunk_document(
         chunks = [chunk for element in parsed.elements for chunk in chunk_source(element, counter, target_tokens)]
     else:
         chunks = [chunk for chunk in _chunks(parsed.elements, counter, sizes) if chunk.text.strip()]
-    return tuple(_counted(chunks, counter, target_tokens))
+    # Characters that no token stands for (a zero-width space, a replacement character alone) are no words to find.
+    return tuple(chunk for chunk in _counted(chunks, counter, target_tokens) if chunk.tokens > 0)
 
 
 def heading_name(text: str) -> str:

@@ -1,4 +1,7 @@
-"""Office documents that are encrypted: opened with one of the configured passwords, then read like any other."""
+"""Office documents that are encrypted: opened with one of the configured passwords, then read like any other.
+
+Workbooks of Excel 97–2003 are encrypted inside (RC4, or XOR of earlier ones); the others lie whole in a compound file.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import replace
 import msoffcrypto
 from msoffcrypto.exceptions import DecryptionError, FileFormatError, InvalidKeyError, ParseError
 
-from ingest_worker.parse.errors import Unreadable
+from ingest_worker.parse.errors import Unreadable, does_not_open
 from ingest_worker.parse.file import File
 from shared.documents import ParsedDocument
 
@@ -28,12 +31,37 @@ def parse(file: File) -> ParsedDocument:
             if file.parse is None or not data.startswith(b"PK"):
                 raise Unreadable("The encrypted Office document holds something else than one.", code="damaged")
             return file.parse(replace(file, data=data))
-    raise Unreadable(
-        "The document is encrypted"
-        + (", and none of the configured passwords opens it." if file.passwords else ".")
-        + " Store a copy without a password, or add its password to DOCWELL_DOCUMENT_PASSWORDS.",
-        code="encrypted",
-    )
+    raise does_not_open("document", file.passwords)
+
+
+def is_encrypted_workbook(data: bytes) -> bool:
+    """Whether a workbook of Excel 97–2003 says that it is encrypted; what is broken says nothing."""
+    try:
+        return bool(msoffcrypto.OfficeFile(io.BytesIO(data)).is_encrypted())
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - it raises whatever a broken file makes it raise; who reads the file tells what is wrong
+        return False
+
+
+def open_workbook(file: File) -> bytes:
+    """A workbook of Excel 97–2003 that is known to be encrypted, without its encryption.
+
+    Raises:
+        Unreadable: `encrypted`, none of the passwords opens it.
+    """
+    for password in (*file.passwords, _EVERYBODYS):
+        inside = io.BytesIO()
+        try:
+            office = msoffcrypto.OfficeFile(io.BytesIO(file.data))
+            office.load_key(password=password)
+            office.decrypt(inside)
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001, S112 - what it raises for a wrong password depends on the method and the password
+            continue
+        return inside.getvalue()
+    raise does_not_open("workbook", file.passwords)
 
 
 def _decrypt(data: bytes, password: str) -> bytes | None:

@@ -21,3 +21,13 @@ class Unsupported(Skipped):
 
 class Unreadable(PermanentError):
     """The file has a format that we read, but this one cannot be read; `code` says why (`encrypted`, `damaged`, `too_large`)."""
+
+
+def does_not_open(what: str, passwords: tuple[str, ...]) -> Unreadable:
+    """That a file is encrypted (`OpenDocument file`), and what to do; the passwords were tried."""
+    return Unreadable(
+        f"The {what} is encrypted"
+        + (", and none of the configured passwords opens it." if passwords else ".")
+        + " Store a copy without a password, or add its password to DOCWELL_DOCUMENT_PASSWORDS.",
+        code="encrypted",
+    )

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from ingest_worker.parse.ocr import OcrSettings
 from shared.config import Settings
 
-_PARSER = 5
+_PARSER = 6
 """Raise it when a parser reads files differently."""
 _CHUNKER = 3
 """Raise it when a chunker cuts differently."""

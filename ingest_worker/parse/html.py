@@ -28,6 +28,8 @@ _CHARSET: Final = re.compile(
 _HEAD_BYTES: Final = 4096
 # Declared by default more often than by knowledge: what the bytes say goes before.
 _CARELESS: Final = frozenset(("utf-8", "iso8859-1", "cp1252", "ascii"))
+# Python's codecs that turn bytes into text and are no character sets: some take time in the square of the length.
+_NO_CHARSETS: Final = frozenset(("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"))
 _DECLARATION: Final = re.compile(r"^\s*<\?xml[^>]*\?>")
 _BREAKING: Final = frozenset(("p", "div", "br", "li", "tr", "td", "th", "h1", "h2", "h3", "h4", "h5", "h6", "table", "ul", "pre"))
 TOO_DEEP: Final = "The page is nested more than 2,000 deep: its text was taken without headings, lists and tables."
@@ -77,11 +79,11 @@ def decode_html(data: bytes, declared: str | None = None) -> Decoded:
         return found
     for name in (declared, _declared(data)):
         codec = _codec(name)
-        if codec is None or codec in _CARELESS:
+        if codec is None or codec in _CARELESS or codec.replace("_", "-") in _NO_CHARSETS:
             continue
         try:
             return Decoded(text=clean_text(data.decode(codec)), codec=codec)
-        except (UnicodeDecodeError, LookupError):
+        except (UnicodeError, LookupError):
             continue
     return found
 
@@ -98,7 +100,7 @@ def _codec(name: str | None) -> str | None:
     wider = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "iso8859-9": "cp1254"}
     try:
         codec = codecs.lookup(name.strip()).name
-    except LookupError:
+    except (LookupError, ValueError):  # a name with NUL in it is the latter
         return None
     return wider.get(codec, codec)
 

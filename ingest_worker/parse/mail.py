@@ -166,15 +166,25 @@ def _decoded(part: Message) -> str:
     data = part.get_payload(decode=True)
     if not isinstance(data, bytes):
         return ""
-    text = decode_html(data, part.get_content_charset()).text
+    text = decode_html(data, _charset(part)).text
     if part.get_param("format") == "flowed":
         # Lines that end with a space go on in the next one (RFC 3676).
         text = re.sub(r"(?<!\n--) \n(?!\n)", " ", text)
     return text
 
 
+def _charset(part: Message) -> str | None:
+    try:
+        return part.get_content_charset()
+    except ValueError:  # a name with NUL in it
+        return None
+
+
 def _filename(part: Message) -> str:
-    name = part.get_filename()
+    try:
+        name = part.get_filename()
+    except ValueError:
+        return ""
     return _words(name) if name else ""
 
 

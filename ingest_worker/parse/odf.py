@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from ingest_worker.parse.building import Builder
-from ingest_worker.parse.errors import Unreadable
 from ingest_worker.parse.file import File
+from ingest_worker.parse.odf_encryption import opened
 from ingest_worker.parse.package import Package, resolve
 from ingest_worker.parse.xmltree import Node, attribute, child, children, descendants, local, parse_xml
 from shared.documents import ElementKind, ParsedDocument, Span
@@ -24,10 +24,8 @@ def parse(file: File) -> ParsedDocument:
     Raises:
         Unreadable: `encrypted`, `damaged` or `too_large`.
     """
+    file = opened(file)
     package = Package(file.data, "OpenDocument file")
-    manifest = package.get("META-INF/manifest.xml") or b""
-    if b"encryption-data" in manifest:
-        raise Unreadable("The OpenDocument file is encrypted. Store a copy without a password.", code="encrypted")
     body = child(parse_xml(package.read("content.xml"), "The OpenDocument file's content"), "body")
     reader = _Reader(file, package)
     slides = without_text = 0

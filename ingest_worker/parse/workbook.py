@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 
 from python_calamine import (
@@ -20,10 +21,12 @@ from python_calamine import (
 )
 
 from ingest_worker.parse.building import Builder
-from ingest_worker.parse.errors import Unreadable
+from ingest_worker.parse.encrypted import is_encrypted_workbook, open_workbook
+from ingest_worker.parse.errors import Unreadable, does_not_open
 from ingest_worker.parse.file import File
 from ingest_worker.parse.grid import Row, grid_elements
 from ingest_worker.parse.number_format import plain_number
+from ingest_worker.parse.odf_encryption import opened
 from ingest_worker.parse.package import Package
 from shared.documents import ParsedDocument, Span
 from shared.text import clean_text
@@ -38,7 +41,10 @@ def parse(file: File) -> ParsedDocument:
         Unreadable: `encrypted`, `damaged` or `too_large`.
     """
     if file.data.startswith(b"PK"):
+        file = opened(file)
         Package(file.data, "workbook")
+    elif is_encrypted_workbook(file.data):
+        file = replace(file, data=open_workbook(file))
     builder = Builder()
     warnings: list[str] = []
     try:
@@ -54,7 +60,7 @@ def parse(file: File) -> ParsedDocument:
                     builder.heading(name, 1)
                     builder.extend(elements)
     except PasswordError as error:
-        raise Unreadable("The workbook is encrypted. Store a copy without a password.", code="encrypted") from error
+        raise does_not_open("workbook", file.passwords) from error
     except (CalamineError, XmlError, ZipError, OSError, ValueError) as error:
         raise Unreadable(f"The workbook is damaged: {error}. Save it anew.", code="damaged") from error
     except BaseException as error:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from query_server.access import Principal
 from query_server.retrieve.ranking import Ranking
+
+Value = TypeVar("Value")
 
 MOST_RANKINGS = 1_000
 """Of at most 300 hits each, some 100 bytes a hit."""
@@ -25,26 +28,30 @@ class RankingKey:
     vectors: int
 
 
-class RankingCache:
+class Remembered(Generic[Value]):
     """Holds ids and numbers, never texts; whoever shows a hit looks its place up anew. Safe for threads."""
 
     def __init__(self, most: int = MOST_RANKINGS) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._known: OrderedDict[RankingKey, Ranking] = OrderedDict()
+        self._known: OrderedDict[RankingKey, Value] = OrderedDict()
 
-    def get(self, key: RankingKey) -> Ranking | None:
-        """The ranking, None when it is not known."""
+    def get(self, key: RankingKey) -> Value | None:
+        """What was remembered, None when it is not known."""
         with self._lock:
             found = self._known.get(key)
             if found is not None:
                 self._known.move_to_end(key)
             return found
 
-    def put(self, key: RankingKey, ranking: Ranking) -> None:
+    def put(self, key: RankingKey, value: Value) -> None:
         """Remember, at the cost of the one that was longest not asked for."""
         with self._lock:
-            self._known[key] = ranking
+            self._known[key] = value
             self._known.move_to_end(key)
             while len(self._known) > self._most:
                 self._known.popitem(last=False)
+
+
+class RankingCache(Remembered[Ranking]):
+    """The rankings."""

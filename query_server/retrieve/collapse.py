@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 
 from query_server.retrieve.overlap import without_overlap
@@ -47,13 +49,17 @@ class Found:
     collapsed: tuple[Candidate, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass
 class _Group:
     rank: int
     best: Candidate
     members: list[Candidate]
-    shingles: frozenset[tuple[str, ...]]
     collapsed: list[Candidate] = field(default_factory=list)
+
+    @cached_property
+    def shingles(self) -> frozenset[tuple[str, ...]]:
+        """Those of its best: made when a second passage of the document turns up, which is seldom."""
+        return _shingles(self.best.text)
 
     @property
     def tokens(self) -> int:
@@ -63,20 +69,28 @@ class _Group:
 def collapse(candidates: Sequence[Candidate]) -> list[Found]:
     """The passages of these candidates, in the order of the best of each. Nothing is lost: a candidate is in exactly one."""
     groups: list[_Group] = []
+    by_document: dict[uuid.UUID, list[_Group]] = {}
     for rank, candidate in enumerate(candidates):
-        shingles = _shingles(candidate.text)
-        same = [group for group in groups if group.best.place.document_id == candidate.place.document_id]
-        twin = next((group for group in same if _says_it(group.shingles, shingles)), None)
+        same = by_document.setdefault(candidate.place.document_id, [])
+        twin = _twin(same, candidate) if same else None
         if twin is not None:
             twin.collapsed.append(candidate)
             continue
         neighbour = next((group for group in same if rank - group.rank <= CLOSE_RANKS and _adjoins(group, candidate)), None)
         if neighbour is None:
-            groups.append(_Group(rank=rank, best=candidate, members=[candidate], shingles=shingles))
+            group = _Group(rank=rank, best=candidate, members=[candidate])
+            groups.append(group)
+            same.append(group)
             continue
         neighbour.members.append(candidate)
         neighbour.members.sort(key=lambda member: member.place.ordinal)
     return [_found(group) for group in groups]
+
+
+def _twin(groups: Sequence[_Group], candidate: Candidate) -> _Group | None:
+    """The first of these groups that says what the candidate says."""
+    shingles = _shingles(candidate.text)
+    return next((group for group in groups if _says_it(group.shingles, shingles)), None)
 
 
 def _adjoins(group: _Group, candidate: Candidate) -> bool:
@@ -93,6 +107,14 @@ def _adjoins(group: _Group, candidate: Candidate) -> bool:
 
 def _found(group: _Group) -> Found:
     members = group.members
+    if len(members) == 1:
+        return Found(
+            best=group.best,
+            text=group.best.text,
+            span=group.best.place.span,
+            tokens=group.best.place.tokens,
+            collapsed=tuple(group.collapsed),
+        )
     text = members[0].text
     for before, member in pairwise(members):
         rest = without_overlap(before.text, member.text)
@@ -102,7 +124,7 @@ def _found(group: _Group) -> Found:
         text=text,
         span=_span(members[0].place.span, members[-1].place.span),
         tokens=group.tokens,
-        merged=tuple(members) if len(members) > 1 else (),
+        merged=tuple(members),
         collapsed=tuple(group.collapsed),
     )
 

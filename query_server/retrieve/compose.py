@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Literal, cast
 
-from query_server.answers import Explanation, Leg, Notice, Passage, SearchAnswer
+from query_server.answers import Leg, Notice, Passage, SearchAnswer
 from query_server.cursor import Cursor
 from query_server.retrieve.budget import cost, cut_text, take
 from query_server.retrieve.citation import cite
@@ -16,6 +16,7 @@ from query_server.retrieve.encode import Encoded
 from query_server.retrieve.gather import Gathered
 from query_server.retrieve.places import Names
 from query_server.retrieve.request import SearchRequest
+from query_server.retrieve.rerank import BY_FUSION, Order
 from query_server.retrieve.scope import Scope
 
 LEGS: tuple[Leg, ...] = ("keyword", "semantic")
@@ -26,8 +27,20 @@ NO_MATCH = (
 EMPTY = "No searchable document is in this scope. Tell the user that nothing is indexed here; do not answer from memory."
 
 
-def compose(request: SearchRequest, encoded: Encoded, scope: Scope, gathered: Gathered, offset: int) -> SearchAnswer:
-    """The passages from `offset` on that fit `request.max_tokens`, `request.limit` of them at most."""
+def compose(
+    request: SearchRequest,
+    encoded: Encoded,
+    scope: Scope,
+    gathered: Gathered,
+    offset: int,
+    *,
+    order: Order = BY_FUSION,
+    rerank_problem: str | None = None,
+) -> SearchAnswer:
+    """The passages from `offset` on that fit `request.max_tokens`, `request.limit` of them at most.
+
+    They stand in `order` already; `rerank_problem` says why that is not the reranker's, where it should be.
+    """
     wanted = gathered.found[offset : offset + request.limit]
     costs = [_cost(one) for one in wanted]
     taken = take(costs, [one.tokens for one in wanted], request.max_tokens)
@@ -41,18 +54,20 @@ def compose(request: SearchRequest, encoded: Encoded, scope: Scope, gathered: Ga
         query=request.query,
         outcome="ok" if shown else "index_empty" if scope.empty else "no_match",
         message=None if shown else EMPTY if scope.empty else NO_MATCH if offset == 0 else "There are no further passages.",
-        results=tuple(_passage(one, gathered.names, explain=request.explain) for one in shown),
+        results=tuple(_passage(one, gathered.names, order) for one in shown),
         tokens_used=taken.tokens,
         dropped=taken.dropped,
         next_cursor=(
-            Cursor(question=request.question, index_version=scope.index_version, offset=reached).encode() if more else None
+            Cursor(question=request.question, index_version=scope.index_version, offset=reached, order=order.sign).encode()
+            if more
+            else None
         ),
         index_version=scope.index_version,
         pending_in_scope=scope.pending,
         newest_sweep=scope.newest_sweep,
         stale=scope.stale,
         warming=encoded.warming,
-        warnings=tuple(_warnings(request, encoded, scope, cut=taken.cut is not None)),
+        warnings=tuple(_warnings(request, encoded, scope, cut=taken.cut is not None, rerank_problem=rerank_problem)),
     )
 
 
@@ -61,8 +76,9 @@ def _cost(found: Found) -> int:
     return cost(found.tokens, place.path, place.path, place.section, place.title)
 
 
-def _passage(found: Found, names: Names, *, explain: bool) -> Passage:
+def _passage(found: Found, names: Names, order: Order) -> Passage:
     place, hit = found.best.place, found.best.hit
+    reranked = order.scores.get(hit.key)
     return Passage(
         chunk_id=place.chunk_id,
         document_id=place.document_id,
@@ -78,33 +94,27 @@ def _passage(found: Found, names: Names, *, explain: bool) -> Passage:
         language=place.language,
         symbol=place.symbol,
         kind=cast('Literal["text", "table", "code", "caption"]', place.kind),
-        score=round(hit.score, 6),
-        score_kind="rrf",
+        score=round(hit.score if reranked is None else reranked, 6),
+        score_kind="rrf" if reranked is None else "rerank",
         matched_by=tuple(leg for leg in LEGS if leg in hit.ranks),
         high_confidence=hit.certain or hit.exact > 0,
         version=place.version,
         last_indexed=place.last_indexed,
         source_modified=place.source_modified,
         tags=tuple(place.tags) or None,
-        explanation=_explanation(found) if explain else None,
     )
 
 
-def _explanation(found: Found) -> Explanation:
-    hit = found.best.hit
-    return Explanation(
-        keyword_rank=hit.ranks.get("keyword"),
-        keyword_score=None if hit.keyword_score is None else round(hit.keyword_score, 4),
-        semantic_rank=hit.ranks.get("semantic"),
-        similarity=None if hit.similarity is None else round(hit.similarity, 4),
-        exact_hits=hit.exact,
-    )
-
-
-def _warnings(request: SearchRequest, encoded: Encoded, scope: Scope, *, cut: bool) -> Sequence[Notice]:
+def _warnings(
+    request: SearchRequest, encoded: Encoded, scope: Scope, *, cut: bool, rerank_problem: str | None
+) -> Sequence[Notice]:
     found = []
     if request.mode != "keyword" and encoded.problem is not None:
         found.append(Notice(code="keyword_only", message=f"Only the keyword leg answered: {encoded.problem}"))
+    if rerank_problem is not None:
+        found.append(
+            Notice(code="rerank_failed", message=f"The passages stand in the order of the fusion, not reranked: {rerank_problem}")
+        )
     if cut:
         found.append(
             Notice(code="text_cut", message="The passage is longer than max_tokens and was cut. Ask with a larger max_tokens.")

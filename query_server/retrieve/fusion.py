@@ -37,15 +37,25 @@ def fuse(lists: Sequence[RankedList[Key]], *, lifted: Mapping[Key, int] | None =
     `lifted` says in how many exact things of the query (identifiers, quoted phrases) a hit is found: more of them come first,
     whatever their score. Ties go to the earlier list, then to the better rank in it, so the order is always the same.
     """
-    lifted = lifted or {}
-    sums: dict[Key, float] = {}
-    ranks: dict[Key, dict[str, int]] = {}
-    places: dict[Key, list[tuple[int, int]]] = {}
+    # A key is hashed once for each place that it has in a list: hashes of UUIDs are made in Python, and there are hundreds.
+    numbers: dict[Key, int] = {}
+    keys: list[Key] = []
+    sums: list[float] = []
+    ranks: list[dict[str, int]] = []
+    places: list[list[tuple[int, int]]] = []
     for position, ranked in enumerate(lists):
         for rank, key in enumerate(ranked.keys, start=1):
-            sums[key] = sums.get(key, 0.0) + ranked.weight / (k + rank)
-            best = ranks.setdefault(key, {})
-            best[ranked.leg] = min(rank, best.get(ranked.leg, rank))
-            places.setdefault(key, []).append((position, rank))
-    order = sorted(sums, key=lambda key: (-lifted.get(key, 0), -round(sums[key], 12), places[key]))
-    return [Fused(key=key, score=sums[key], ranks=ranks[key], lifted=lifted.get(key, 0)) for key in order]
+            number = numbers.setdefault(key, len(keys))
+            share = ranked.weight / (k + rank)
+            if number == len(keys):
+                keys.append(key)
+                sums.append(share)
+                ranks.append({ranked.leg: rank})
+                places.append([(position, rank)])
+            else:
+                sums[number] += share
+                ranks[number][ranked.leg] = min(rank, ranks[number].get(ranked.leg, rank))
+                places[number].append((position, rank))
+    exact = [lifted.get(key, 0) for key in keys] if lifted else [0] * len(keys)
+    order = sorted(range(len(keys)), key=lambda number: (-exact[number], -round(sums[number], 12), places[number]))
+    return [Fused(key=keys[number], score=sums[number], ranks=ranks[number], lifted=exact[number]) for number in order]

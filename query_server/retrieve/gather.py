@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +9,8 @@ from psycopg import Connection
 
 from query_server.retrieve.collapse import Candidate, Found, collapse
 from query_server.retrieve.filters import Filters
-from query_server.retrieve.places import Names, Place, find_names, find_places, find_texts
-from query_server.retrieve.ranking import Hit, Ranking
+from query_server.retrieve.places import Names, find_places
+from query_server.retrieve.ranking import Ranking
 from query_server.retrieve.scope import Scope
 
 BLOCK = 30
@@ -33,38 +32,29 @@ def gather(connection: Connection[Any], scope: Scope, filters: Filters, ranking:
     Places are looked up in this snapshot, under this principal: a hit that nothing in sight serves any more is not shown.
     """
     found: list[Found] = []
-    copies: list[tuple[Hit, Place]] = []
+    copies: list[Candidate] = []
     texts_seen: set[object] = set()
     start = 0
     while start < len(ranking.hits) and len(found) <= needed:
         block = ranking.hits[start : start + BLOCK]
         start += BLOCK
         places = find_places(connection, scope, filters, [hit.key for hit in block])
-        texts = find_texts(connection, [hit.key for hit in block if hit.key in places])
         candidates = []
         for hit in block:
-            standing = places.get(hit.key, [])
-            if hit.key[1] not in texts_seen and standing:
-                # The same chunk can be there for several audiences.
+            standing = places.get(hit.key)
+            if standing is None:
+                continue
+            held = [Candidate(hit=hit, place=place, text=standing.text) for place in standing.places]
+            # The same chunk can be there for several audiences.
+            if hit.key[1] not in texts_seen:
                 texts_seen.add(hit.key[1])
-                candidates.append(Candidate(hit=hit, place=standing[0], text=texts[hit.key]))
-                standing = standing[1:]
-            copies += [(hit, place) for place in standing]
+                candidates.append(held.pop(0))
+            copies += held
         found += collapse(candidates)
     if start >= len(ranking.hits) and len(found) <= needed:
-        found += _copies(connection, copies)
+        found += [Found(best=copy, text=copy.text, span=copy.place.span, tokens=copy.place.tokens) for copy in copies]
     return Gathered(
         found=tuple(found[:needed]),
-        names=find_names(connection, [one.best.place for one in found[:needed]]),
+        names=Names(sources=scope.sources, namespaces=scope.namespaces),
         more=len(found) > needed,
     )
-
-
-def _copies(connection: Connection[Any], copies: Sequence[tuple[Hit, Place]]) -> list[Found]:
-    texts = find_texts(connection, [hit.key for hit, _ in copies]) if copies else {}
-    return [
-        Found(
-            best=Candidate(hit=hit, place=place, text=texts[hit.key]), text=texts[hit.key], span=place.span, tokens=place.tokens
-        )
-        for hit, place in copies
-    ]

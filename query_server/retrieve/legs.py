@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,10 @@ from shared.lexical import query_terms
 
 DEPTH = 100
 """Hits that each list brings into the fusion, and so how far paging reaches."""
+
+
+def _unmeasured(_stage: str) -> None:
+    """Nobody asks how long it took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,19 +42,24 @@ def run_legs(
     *,
     principal: Principal,
     frequencies: FrequencyCache,
+    depth: int = DEPTH,
+    lap: Callable[[str], None] = _unmeasured,
 ) -> Legs:
-    """What both legs find, or the one that the mode asks for. `space` is None in the mode `keyword`."""
+    """What both legs find, or the one that the mode asks for, `depth` hits of each list at most. `space` is None in the mode
+    `keyword`; `lap` is told of each leg's end."""
     keyword: Sequence[KeywordHit] = ()
     if request.mode != "semantic":
-        keyword = keyword_leg(connection, scope, request.filters, query_terms(request.query), limit=DEPTH, cache=frequencies)
+        keyword = keyword_leg(connection, scope, request.filters, query_terms(request.query), limit=depth, cache=frequencies)
+        lap("keyword")
     semantic: list[Sequence[SemanticHit]] = []
     if space is not None:
         semantic.extend(
             semantic_leg(
-                connection, scope, request.filters, space, vector, limit=DEPTH, sees_everything=principal.sees_everything
+                connection, scope, request.filters, space, vector, limit=depth, sees_everything=principal.sees_everything
             )
             for vector in encoded.vectors
         )
+        lap("semantic")
     return Legs(keyword=keyword, semantic=semantic)
 
 

@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 
 from query_server.answers import DocumentSummary, ListAnswer, Notice, PathStatus, SourceStatus, StatusAnswer
 from query_server.cursor import Cursor, decode_cursor, question_hash
-from query_server.retrieve.filters import DOCUMENT_FILTER, EVERYTHING, Filters
+from query_server.retrieve.filters import EVERYTHING, LISTED_FILTER, Filters
 from query_server.retrieve.scope import Scope, measure
 from query_server.retrieve.semantic import active_space
 from shared.errors import PermanentError
@@ -52,7 +52,7 @@ _LIST: LiteralString = f"""
     WHERE (%(namespace)s::text IS NULL OR n.name = %(namespace)s)
       AND (CASE WHEN %(state)s::text IS NULL THEN d.state <> 'deleted' ELSE d.state = %(state)s END)
       AND (%(since)s::timestamptz IS NULL OR d.changed_at >= %(since)s)
-      AND {DOCUMENT_FILTER}
+      AND {LISTED_FILTER}
       AND (%(after)s::uuid IS NULL OR (n.name, s.name, d.path, d.document_id) > (
           SELECT n.name, s.name, d.path, d.document_id
           FROM docwell.document d JOIN docwell.source s USING (source_id)

@@ -22,7 +22,6 @@ class SearchRequest:
     hypothetical_answer: str = ""
     max_tokens: int = 4000
     cursor: str = ""
-    explain: bool = False
 
     @property
     def question(self) -> str:

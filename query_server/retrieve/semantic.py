@@ -1,8 +1,8 @@
 """The semantic leg: cosine over one narrow halfvec table, by HNSW, or exactly where that is the better way."""
 
-# ruff: noqa: S608 - every fragment is a LiteralString, which the type checker proves; values are bound.
 from __future__ import annotations
 
+import math
 import uuid
 from dataclasses import dataclass
 from typing import Any, LiteralString
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pgvector import HalfVector
 from psycopg import Connection, sql
 
-from query_server.retrieve.filters import DOCUMENT_FILTER, Filters
+from query_server.retrieve.filters import Filters
 from query_server.retrieve.keyword import ChunkKey
 from query_server.retrieve.scope import Scope
 
@@ -20,18 +20,26 @@ EXACT_UP_TO = 4_000
 """Chunks of a scope that are compared one by one: about a millisecond for a thousand, and every one is found."""
 
 EXACT_UP_TO_HIDDEN = 20_000
-"""The same where filters or row-level security hide rows from HNSW, which then finds four of five at 26 ms (1 % of 100,000)."""
+"""The same where filters or row-level security hide most rows from HNSW, which then finds four of five at 26 ms (1 % of
+100,000)."""
+
+MOSTLY_SEEN = 0.2
+"""From this share of all vectors on HNSW is taken in spite of filters: it looks at five times as many at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """The embedding space in force: the model that made the vectors of `docwell.vector_<space_id>`."""
+    """The embedding space in force: the model that made the vectors of `docwell.vector_<space_id>`.
+
+    `indexed` is how many of these are under the HNSW index, of all principals, as PostgreSQL last estimated; 0 when it never did.
+    """
 
     space_id: int
     fingerprint: str
     provider: str
     model: str
     dimension: int
+    indexed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +50,12 @@ class SemanticHit:
     similarity: float
 
 
-_ACTIVE: LiteralString = (
-    "SELECT space_id, fingerprint, provider, model, dimension FROM docwell.embedding_space WHERE state = 'active'"
-)
+_ACTIVE: LiteralString = """
+    SELECT s.space_id, s.fingerprint, s.provider, s.model, s.dimension, c.reltuples::bigint
+    FROM docwell.embedding_space s
+    LEFT JOIN pg_catalog.pg_class c ON c.oid = to_regclass(format('docwell.vector_%s_indexed', s.space_id))
+    WHERE s.state = 'active'
+"""
 
 
 def active_space(connection: Connection[Any]) -> Space | None:
@@ -52,50 +63,58 @@ def active_space(connection: Connection[Any]) -> Space | None:
     row = connection.execute(_ACTIVE).fetchone()
     if row is None:
         return None
-    return Space(space_id=row[0], fingerprint=row[1], provider=row[2], model=row[3], dimension=row[4])
+    return Space(
+        space_id=row[0], fingerprint=row[1], provider=row[2], model=row[3], dimension=row[4], indexed=max(0, row[5] or 0)
+    )
 
 
 _SETTINGS: LiteralString = (
     "SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', %s, true)"
 )
 # MATERIALIZED computes every distance; otherwise the planner may take HNSW here too, which may return fewer than there are.
-_EXACT_AUDIENCES = sql.SQL("""
+_EXACT_AUDIENCES: LiteralString = """
     WITH near AS MATERIALIZED (
-        SELECT v.input_id, v.audience_id, v.embedding <=> %(vector)s::halfvec AS distance
+        SELECT v.input_id, v.audience_id, v.embedding <=> %(vector)b::halfvec AS distance
         FROM {table} v WHERE v.audience_id = ANY (%(audiences)s)
     )
     SELECT c.audience_id, c.chunk_id, near.distance
     FROM (SELECT * FROM near ORDER BY distance, input_id, audience_id LIMIT %(limit)s) AS near
     JOIN docwell.chunk c USING (audience_id, input_id)
     ORDER BY near.distance, c.chunk_id, c.audience_id
-""")
-_EXACT_SCOPE = sql.SQL(f"""
+"""
+_SCOPE: LiteralString = """
     WITH scope AS MATERIALIZED (
         SELECT DISTINCT place.audience_id, place.chunk_id
         FROM docwell.document d JOIN docwell.version_chunk place ON place.version_id = d.served_version_id
-        WHERE d.audience_id = ANY (%(audiences)s) AND {DOCUMENT_FILTER}
+        WHERE d.audience_id = ANY (%(audiences)s)
+"""
+_EXACT_IN_SCOPE: LiteralString = """
     ), near AS MATERIALIZED (
-        SELECT c.audience_id, c.chunk_id, v.embedding <=> %(vector)s::halfvec AS distance
+        SELECT c.audience_id, c.chunk_id, v.embedding <=> %(vector)b::halfvec AS distance
         FROM scope JOIN docwell.chunk c USING (audience_id, chunk_id)
-        JOIN {{table}} v ON v.input_id = c.input_id AND v.audience_id = c.audience_id
+        JOIN {table} v ON v.input_id = c.input_id AND v.audience_id = c.audience_id
     )
     SELECT audience_id, chunk_id, distance FROM near ORDER BY distance, chunk_id, audience_id LIMIT %(limit)s
-""")
-_HNSW = sql.SQL(f"""
+"""
+_HNSW: LiteralString = """
     WITH near AS MATERIALIZED (
-        SELECT v.input_id, v.audience_id, v.embedding <=> %(vector)s::halfvec AS distance
-        FROM {{table}} v
+        SELECT v.input_id, v.audience_id, v.embedding <=> %(vector)b::halfvec AS distance
+        FROM {table} v
         WHERE v.audience_id = ANY (%(audiences)s)
-          AND (NOT %(narrowed)s OR EXISTS (
+"""
+_HELD: LiteralString = """
+          AND EXISTS (
               SELECT 1 FROM docwell.chunk t
               JOIN docwell.version_chunk place ON place.audience_id = t.audience_id AND place.chunk_id = t.chunk_id
               JOIN docwell.document d ON d.served_version_id = place.version_id
-              WHERE t.input_id = v.input_id AND t.audience_id = v.audience_id AND {DOCUMENT_FILTER} OFFSET 0))
-        ORDER BY v.embedding <=> %(vector)s::halfvec LIMIT %(limit)s
+              WHERE t.input_id = v.input_id AND t.audience_id = v.audience_id
+"""
+_NEAREST: LiteralString = """
+        ORDER BY v.embedding <=> %(vector)b::halfvec LIMIT %(limit)s
     )
     SELECT c.audience_id, c.chunk_id, near.distance FROM near JOIN docwell.chunk c USING (audience_id, input_id)
     ORDER BY near.distance, c.chunk_id, c.audience_id
-""")
+"""
 
 
 def semantic_leg(
@@ -112,12 +131,22 @@ def semantic_leg(
     if scope.empty:
         return []
     hidden = scope.narrowed or bool(filters.namespace) or not sees_everything
-    if scope.searched <= (EXACT_UP_TO_HIDDEN if hidden else EXACT_UP_TO):
+    if is_exact(scope, space, hidden=hidden):
         return _exact(connection, scope, filters, space, vector, limit)
-    connection.execute(_SETTINGS, (str(max(100, min(1000, limit + limit // 4))),))
-    hits = _run(connection, _HNSW, scope, filters, space, vector, limit)
+    with connection.pipeline():
+        connection.execute(_SETTINGS, (str(max(100, min(1000, limit + limit // 4))),))
+        held: LiteralString = _HELD + filters.on_passages + " OFFSET 0)" if scope.narrowed else ""
+        hits = _run(connection, _HNSW + held + _NEAREST, scope, filters, space, vector, limit)
     # Dead rows and filters can leave HNSW short of what exists (pgvector issues 244 and 259).
     return hits if len(hits) >= min(limit, scope.searched) else _exact(connection, scope, filters, space, vector, limit)
+
+
+def is_exact(scope: Scope, space: Space, *, hidden: bool) -> bool:
+    """Whether comparing one by one is the better way: always when there are few, and for more when HNSW would mostly walk past
+    what does not belong to the scope."""
+    if scope.searched <= EXACT_UP_TO:
+        return True
+    return hidden and scope.searched <= EXACT_UP_TO_HIDDEN and scope.searched < MOSTLY_SEEN * (space.indexed or math.inf)
 
 
 def _exact(
@@ -128,25 +157,27 @@ def _exact(
     vector: npt.NDArray[np.float32],
     limit: int,
 ) -> list[SemanticHit]:
-    return _run(connection, _EXACT_SCOPE if scope.narrowed else _EXACT_AUDIENCES, scope, filters, space, vector, limit)
+    statement: LiteralString = _SCOPE + filters.on_passages + _EXACT_IN_SCOPE if scope.narrowed else _EXACT_AUDIENCES
+    return _run(connection, statement, scope, filters, space, vector, limit)
 
 
 def _run(
     connection: Connection[Any],
-    statement: sql.SQL,
+    statement: LiteralString,
     scope: Scope,
     filters: Filters,
     space: Space,
     vector: npt.NDArray[np.float32],
     limit: int,
 ) -> list[SemanticHit]:
-    query = statement.format(table=sql.Identifier("docwell", f"vector_{space.space_id}"))
+    query = sql.SQL(statement).format(table=sql.Identifier("docwell", f"vector_{space.space_id}"))
     values: dict[str, Any] = {
         "audiences": list(scope.audiences),
         "vector": HalfVector(vector),
         "limit": limit,
-        "narrowed": scope.narrowed,
         **filters.parameters,
     }
-    rows: list[tuple[int, uuid.UUID, float]] = connection.execute(query, values, prepare=False).fetchall()
+    with connection.cursor(binary=True) as cursor:
+        # Planned anew each time: with a LIMIT that it does not know PostgreSQL might keep a plan without HNSW.
+        rows: list[tuple[int, uuid.UUID, float]] = cursor.execute(query, values, prepare=False).fetchall()
     return [SemanticHit(key=(row[0], row[1]), similarity=1.0 - float(row[2])) for row in rows]

@@ -17,12 +17,17 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from ingest_worker.parse.cage import CageLimits, ParserCage  # noqa: E402
+from ingest_worker.parse.general import WARNING  # noqa: E402
 from shared.errors import PermanentError  # noqa: E402
+from tests.fuzz.good import PASSWORD  # noqa: E402
 from tests.fuzz.mutating import KEPT, seeds, spoilt  # noqa: E402
 
-LIMITS = CageLimits(timeout_seconds=20.0, recycle_documents=5_000)
+LIMITS = CageLimits(timeout_seconds=20.0, recycle_documents=5_000, passwords=(PASSWORD,))
 NEVER = frozenset(("parser_error", "parser_timeout", "parser_crashed"))
 """Reasons that are a parser's fault, and not the file's."""
+
+
+_STUMBLED = WARNING.partition("{")[0]
 
 
 class Fault(AssertionError):
@@ -33,7 +38,7 @@ def check(cage: ParserCage, name: str, data: bytes) -> None:
     """Read a file.
 
     Raises:
-        Fault: its end is the parser's fault, or chunks lie about their size.
+        Fault: its end is the parser's fault, its parser stumbled and the general one was asked, or chunks lie about their size.
     """
     try:
         parsed = cage.parse_and_chunk(name, data, 480, 80)
@@ -41,6 +46,8 @@ def check(cage: ParserCage, name: str, data: bytes) -> None:
         if error.code in NEVER:
             raise Fault(f"{name}: {error.code}: {error}") from error
         return
+    if any(warning.startswith(_STUMBLED) for warning in parsed.warnings):
+        raise Fault(f"{name}: its parser stumbled: {parsed.warnings}")
     if any(not chunk.text.strip() or not 0 < chunk.tokens <= 480 for chunk in parsed.chunks):
         raise Fault(f"{name}: an empty chunk, or one that is too large")
 

@@ -127,3 +127,12 @@ def test_broken_pages_end_in_an_answer(text: str) -> None:
 def test_a_cell_that_claims_millions_of_columns_takes_none_of_them() -> None:
     ((_, text),) = _told("<table><tr><th>a<th>b</tr><tr><td colspan=99999999>x<td rowspan=99999999>y</tr></table>")
     assert len(text) < 1000
+
+
+@pytest.mark.parametrize("nothing", ["\u200b", "\ufffd", "\ufffd\u200b"])
+def test_a_text_of_characters_that_say_nothing_gives_no_chunk(nothing: str) -> None:
+    counter = load_token_counter()
+    for name in ("a.html", "a.tsv", "a.py", "a.md"):
+        with suppress(Skipped):
+            assert chunk_document(parse(name, nothing.encode()), counter) == ()
+    assert [chunk.text for chunk in chunk_document(_page(f"<p>one</p><p>{nothing}</p>"), counter)] == [f"one\n\n{nothing}"]

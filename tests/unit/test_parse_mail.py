@@ -173,3 +173,12 @@ def test_an_archive_in_a_mail_is_named() -> None:
     parsed = parse("a.eml", mail.as_bytes())
     assert "all.zip was left out" in parsed.warnings[0]
     assert "Attachments: all.zip" in _told(parsed)[1][1]
+
+
+@pytest.mark.parametrize("name", [b"a\0b", b"undefined", b"idna", b"unicode_escape", b"hex"])
+def test_a_charset_that_is_none_costs_nothing_but_itself(name: bytes) -> None:
+    head = b'From: a@b\nSubject: =?%b?Q?x?=\nContent-Type: text/plain; charset="%b"\n'
+    head += b"Content-Disposition: attachment; filename*=%b''x.txt"
+    page = b"<!doctype html><html><meta charset='%b'><p>k\xe4se \\u0041"
+    assert parse("a.eml", head.replace(b"%b", name) + b"\n\nk\xe4se \\u0041\n").elements[-1].text == "käse \\u0041"
+    assert parse("a.html", page.replace(b"%b", name)).elements[-1].text == "käse \\u0041"

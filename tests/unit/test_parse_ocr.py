@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 
 import pypdfium2 as pdfium
+import pytest
+from PIL import Image, ImageChops, TiffImagePlugin
 
+from ingest_worker.chunk.chunk import chunk_document
 from ingest_worker.parse.file import File
 from ingest_worker.parse.image import parse as parse_image
 from ingest_worker.parse.ocr import Ocr, OcrSettings, obstacle
@@ -13,7 +17,8 @@ from ingest_worker.parse.parse import parse
 from ingest_worker.parse.pdf_document import picture_of
 from ingest_worker.parse.wire import Parsed
 from ingest_worker.pipeline import _judge
-from shared.documents import Chunk, ChunkKind, DocumentState, ParsedDocument
+from shared.documents import Chunk, ChunkKind, DocumentState, ParsedDocument, Span
+from shared.tokens import load_token_counter
 from tests.unit.test_parse_pdf import make_pdf
 
 ENGLISH = OcrSettings(languages=("eng",))
@@ -116,6 +121,70 @@ def test_a_picture_is_one_page() -> None:
     document = parse_image(File(name="a.pgm", data=_picture(SENTENCE), media_type="image/x-portable-graymap", ocr=ENGLISH))
     assert document.page_count == 1
     assert document.pages_with_text == (0 if obstacle(ENGLISH) else 1)
+
+
+def _around(page: Image.Image) -> Image.Image:
+    """What is drawn on a page, with a margin: less to read than the whole."""
+    left, top, right, bottom = ImageChops.invert(page).getbbox() or (60, 60, 400, 100)
+    return page.crop((left - 60, top - 60, right + 60, bottom + 60))
+
+
+def _image(*lines: str, kind: str, thumbnails: bool = False) -> bytes:
+    """A picture of a line of text; a TIFF may have several, each followed by a small one of the same."""
+    pages = []
+    for line in lines:
+        page = _around(Image.open(io.BytesIO(_picture(line))))
+        pages += [page, page.resize((page.width // 8, page.height // 8))] if thumbnails else [page]
+    out = io.BytesIO()
+    if kind != "tiff":
+        pages[0].save(out, kind)
+        return out.getvalue()
+    with TiffImagePlugin.AppendingTiffWriter(out, new=True) as writer:
+        for number, page in enumerate(pages):
+            page.convert("1").save(
+                writer, "TIFF", compression="group4", tiffinfo={254: 1} if thumbnails and number % 2 else {254: 2}
+            )
+            writer.newFrame()
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg", "webp", "tiff"])
+def test_a_sentence_in_a_picture_is_cited_by_its_page_or_the_picture_needs_ocr(kind: str) -> None:
+    document = parse(f"letter.{kind}", _image(SENTENCE, kind=kind), ocr=ENGLISH)
+    state, _, reason = _judged(document)
+    if obstacle(ENGLISH):
+        assert (document.elements, state, document.pages_with_text) == ((), DocumentState.NEEDS_OCR, 0)
+        assert "install" in reason
+    else:
+        (chunk,) = chunk_document(document, load_token_counter())
+        assert (chunk.text.strip(), chunk.span) == (SENTENCE, Span(page_start=1, page_end=1))
+        assert (state, document.page_count, document.pages_with_text) == (DocumentState.INDEXED, 1, 1)
+
+
+@pytest.mark.parametrize("thumbnails", [False, True])
+def test_each_picture_of_a_scan_is_a_page_and_its_sentence_is_cited_by_it(thumbnails: bool) -> None:
+    lines = (SENTENCE, "", "Cancelling takes a letter")
+    heard: list[int] = []
+    document = parse("fax.tif", _image(*lines, kind="tiff", thumbnails=thumbnails), ocr=ENGLISH, on_page=heard.append)
+    state, _, reason = _judged(document)
+    assert (document.page_count, heard) == (3, [1, 2, 3])
+    if obstacle(ENGLISH):
+        assert (document.elements, state) == ((), DocumentState.NEEDS_OCR)
+        assert reason.startswith("None of its 3 pages has text")
+    else:
+        assert [(element.text.strip(), element.span) for element in document.elements] == [
+            (SENTENCE, Span(page_start=1, page_end=1)),
+            ("Cancelling takes a letter", Span(page_start=3, page_end=3)),
+        ]
+        assert (state, document.pages_with_text) == (DocumentState.PARTIAL, 2)
+
+
+def test_a_scan_that_ends_too_early_keeps_the_pages_that_are_there() -> None:
+    whole = _image(SENTENCE, "Cancelling takes a letter", kind="tiff")
+    document = parse("fax.tif", whole[: len(whole) * 3 // 4], ocr=ENGLISH)
+    assert document.page_count in (1, 2)
+    if not obstacle(ENGLISH):
+        assert [element.span.page_start for element in document.elements][:1] == [1]
 
 
 def test_a_broken_picture_costs_nothing_but_itself() -> None:

@@ -1,0 +1,327 @@
+"""Where an answer comes from: collected only when it is asked for, in the words of `docwell search --explain`."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, LiteralString
+
+from psycopg import Connection
+
+from query_server.retrieve import bm25
+from query_server.retrieve.citation import cite
+from query_server.retrieve.collapse import Candidate, Found
+from query_server.retrieve.confidence import calibration_of
+from query_server.retrieve.filters import Filters
+from query_server.retrieve.keyword import COUNT_UP_TO, ChunkKey
+from query_server.retrieve.legs import DEPTH, Legs
+from query_server.retrieve.ranking import MEANINGFUL_COVERAGE, Hit, Ranking
+from query_server.retrieve.request import SearchRequest
+from query_server.retrieve.rerank import BY_FUSION, Order
+from query_server.retrieve.scope import Scope
+from query_server.retrieve.semantic import Space
+from shared.lexical import QueryTerms, TermKind, counting_vectors, fold_phrase, query_terms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedTerm:
+    """A term of the query. `chunks` is how many of the visible chunks hold it, `idf` what that makes it worth."""
+
+    term: str
+    kind: str
+    chunks: int
+    idf: float
+    identifier: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTerm:
+    """A term of the query that a passage's best chunk holds, `count` times."""
+
+    term: str
+    idf: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A chunk that a passage stands for besides its best one."""
+
+    chunk_id: uuid.UUID
+    citation: str
+    keyword_rank: int | None = None
+    semantic_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassageExplanation:
+    """Where a passage's place comes from. Ranks are 1-based; all but `merged` and `collapsed` are of its best chunk.
+
+    `exact_hits` counts the identifiers and quoted phrases that put it in front of others; an identifier that stands in many
+    chunks is held and does not count.
+    """
+
+    fused_rank: int | None
+    fused_score: float
+    exact_hits: int
+    terms: tuple[HeldTerm, ...]
+    identifiers: tuple[str, ...] = ()
+    phrases: tuple[str, ...] = ()
+    keyword_rank: int | None = None
+    keyword_score: float | None = None
+    semantic_rank: int | None = None
+    similarity: float | None = None
+    distance: float | None = None
+    rerank_score: float | None = None
+    merged: tuple[Part, ...] = ()
+    collapsed: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegExplanation:
+    """One leg. `candidates` are the hits that it brought into the fusion, `depth` at most; `best` is its best score (BM25), or
+    its best cosine."""
+
+    candidates: int
+    depth: int
+    best: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutOff:
+    """Whether what was found is about the question. Thresholds are those of the model, None when nobody measured it."""
+
+    supported: bool
+    best_coverage: float
+    needed_coverage: float
+    exact_hits: int
+    best_similarity: float | None = None
+    relevant_from: float | None = None
+    certain_from: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerExplanation:
+    """How an answer came about. `milliseconds` tells each stage's, in their order, `explain` being what this took."""
+
+    mode: str
+    filters: dict[str, Any]
+    namespaces: tuple[str, ...]
+    documents: int
+    chunks: int
+    terms: tuple[AskedTerm, ...]
+    phrases: tuple[str, ...]
+    legs: dict[str, LegExplanation]
+    cut_off: CutOff
+    ranked: int
+    cache: str
+    index_version: int
+    milliseconds: dict[str, float]
+    model: str | None = None
+    reranked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """An answer's explanation and those of its passages, in their order."""
+
+    answer: AnswerExplanation
+    passages: tuple[PassageExplanation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What the snapshot says for an explanation. `counts` are those of the query's terms, in their order, by chunk."""
+
+    query: QueryTerms
+    idf: Sequence[float]
+    frequencies: Mapping[int, int]
+    counts: Mapping[ChunkKey, Sequence[int]]
+    namespaces: tuple[str, ...]
+
+
+class Trace:
+    """Watches one search. One that is not `on` is told the same and keeps nothing."""
+
+    def __init__(self, *, on: bool, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.on = on
+        self.explained: Explained | None = None
+        self._clock = clock
+        self._milliseconds: dict[str, float] = {}
+        self._since = clock() if on else 0.0
+
+    def lap(self, stage: str) -> None:
+        """A stage ended."""
+        if self.on:
+            now = self._clock()
+            self._milliseconds[stage] = round(self._milliseconds.get(stage, 0.0) + (now - self._since) * 1000, 3)
+            self._since = now
+
+    @property
+    def milliseconds(self) -> dict[str, float]:
+        """What each stage took so far."""
+        return dict(self._milliseconds)
+
+
+UNTRACED = Trace(on=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that one search went by."""
+
+    request: SearchRequest
+    scope: Scope
+    space: Space | None
+    legs: Legs
+    ranking: Ranking
+    evidence: Evidence
+    cache: str
+    order: Order = field(default=BY_FUSION)
+
+
+def explain(facts: Facts, shown: Sequence[Found], milliseconds: Mapping[str, float]) -> Explained:
+    """The explanation of an answer that shows these passages."""
+    places = {hit.key: rank for rank, hit in enumerate(facts.ranking.hits, start=1)}
+    evidence = facts.evidence
+    return Explained(
+        answer=AnswerExplanation(
+            mode=facts.request.mode,
+            filters=_filters(facts.request.filters),
+            namespaces=evidence.namespaces,
+            documents=facts.scope.documents,
+            chunks=facts.scope.searched,
+            terms=_asked(evidence),
+            phrases=evidence.query.phrases,
+            legs=_legs(facts.legs, facts.request.mode),
+            cut_off=cut_off(facts.legs, facts.ranking, facts.space),
+            ranked=len(facts.ranking.hits),
+            cache=facts.cache,
+            index_version=facts.scope.index_version,
+            milliseconds=dict(milliseconds),
+            model=None if facts.space is None else facts.space.model,
+            reranked=bool(facts.order.sign),
+        ),
+        passages=tuple(_passage(one, places.get(one.best.hit.key), facts) for one in shown),
+    )
+
+
+def cut_off(legs: Legs, ranking: Ranking, space: Space | None) -> CutOff:
+    """What decided whether there is an answer at all."""
+    calibration = calibration_of(space.model) if space is not None else None
+    similarities = [hits[0].similarity for hits in legs.semantic if hits]
+    return CutOff(
+        supported=bool(ranking.hits),
+        best_coverage=round(max((hit.coverage for hit in legs.keyword), default=0.0), 4),
+        needed_coverage=MEANINGFUL_COVERAGE,
+        exact_hits=max((hit.exact for hit in legs.keyword), default=0),
+        best_similarity=round(max(similarities), 4) if similarities else None,
+        relevant_from=None if calibration is None else calibration.relevant,
+        certain_from=None if calibration is None else calibration.certain,
+    )
+
+
+_COUNTS: LiteralString = """
+    SELECT t.audience_id, t.chunk_id, ARRAY(
+        SELECT -(t.frequencies <#> u.vector::sparsevec) FROM unnest(%s::text[]) WITH ORDINALITY AS u (vector, place)
+        ORDER BY u.place)
+    FROM unnest(%s::integer[], %s::uuid[]) AS w (audience_id, chunk_id) JOIN docwell.chunk_terms t USING (audience_id, chunk_id)
+"""
+_FREQUENCIES: LiteralString = "SELECT term, chunks FROM docwell.document_frequencies(%s, %s, %s)"
+_NAMESPACES: LiteralString = """
+    SELECT DISTINCT n.name FROM docwell.audience a JOIN docwell.namespace n USING (namespace_id)
+    WHERE a.audience_id = ANY (%s) ORDER BY n.name
+"""
+
+
+def gather_evidence(connection: Connection[Any], request: SearchRequest, scope: Scope, keys: Sequence[ChunkKey]) -> Evidence:
+    """What an explanation needs of the snapshot, for these chunks."""
+    query = query_terms(request.query)
+    numbers = query.numbers
+    audiences = list(scope.audiences)
+    frequencies = dict(connection.execute(_FREQUENCIES, (numbers, audiences, COUNT_UP_TO)).fetchall())
+    vectors = [counting_vectors([number])[0] for number in numbers]
+    rows = connection.execute(_COUNTS, (vectors, [key[0] for key in keys], [key[1] for key in keys])).fetchall()
+    return Evidence(
+        query=query,
+        idf=[bm25.idf(min(frequencies.get(number, 0), scope.chunks), scope.chunks) for number in numbers],
+        frequencies=frequencies,
+        counts={(row[0], row[1]): [int(count) for count in row[2]] for row in rows},
+        namespaces=tuple(row[0] for row in connection.execute(_NAMESPACES, (audiences,)).fetchall()),
+    )
+
+
+def _filters(filters: Filters) -> dict[str, Any]:
+    names = ("namespace", "path", "source", "tags", "modified_after", "modified_before")
+    return {name: getattr(filters, name) for name in names if getattr(filters, name)}
+
+
+def _asked(evidence: Evidence) -> tuple[AskedTerm, ...]:
+    return tuple(
+        AskedTerm(
+            term=term.surface,
+            kind=term.kind.value,
+            chunks=evidence.frequencies.get(term.number, 0),
+            idf=round(idf, 4),
+            identifier=term in evidence.query.identifiers,
+        )
+        for term, idf in zip(evidence.query.terms, evidence.idf, strict=True)
+    )
+
+
+def _legs(legs: Legs, mode: str) -> dict[str, LegExplanation]:
+    found: dict[str, LegExplanation] = {}
+    if mode != "semantic":
+        best = max((hit.score for hit in legs.keyword), default=None)
+        found["keyword"] = LegExplanation(
+            candidates=len(legs.keyword), depth=DEPTH, best=None if best is None else round(best, 4)
+        )
+    if mode != "keyword":
+        keys = {hit.key for hits in legs.semantic for hit in hits}
+        nearest = max((hits[0].similarity for hits in legs.semantic if hits), default=None)
+        found["semantic"] = LegExplanation(candidates=len(keys), depth=DEPTH, best=None if nearest is None else round(nearest, 4))
+    return found
+
+
+def _passage(found: Found, fused_rank: int | None, facts: Facts) -> PassageExplanation:
+    hit, query = found.best.hit, facts.evidence.query
+    counts = facts.evidence.counts.get(hit.key, [0] * len(query.terms))
+    held = [
+        (term, HeldTerm(term=term.surface, idf=round(idf, 4), count=count))
+        for term, idf, count in zip(query.terms, facts.evidence.idf, counts, strict=True)
+        if count
+    ]
+    return PassageExplanation(
+        fused_rank=fused_rank,
+        fused_score=round(hit.score, 6),
+        exact_hits=hit.exact,
+        # The exact form of a word that is held by its stem too says nothing of its own.
+        terms=tuple(one for term, one in held if term.kind is not TermKind.EXACT or len(held) == 1),
+        identifiers=tuple(term.surface for term, _ in held if term in query.identifiers),
+        phrases=tuple(phrase for phrase in query.phrases if phrase in _searched_text(found.best)),
+        keyword_rank=hit.ranks.get("keyword"),
+        keyword_score=None if hit.keyword_score is None else round(hit.keyword_score, 4),
+        semantic_rank=hit.ranks.get("semantic"),
+        similarity=None if hit.similarity is None else round(hit.similarity, 4),
+        distance=None if hit.similarity is None else round(1.0 - hit.similarity, 4),
+        rerank_score=None if hit.key not in facts.order.scores else round(facts.order.scores[hit.key], 6),
+        merged=tuple(_part(one) for one in found.merged if one is not found.best),
+        collapsed=tuple(_part(one) for one in found.collapsed),
+    )
+
+
+def _searched_text(candidate: Candidate) -> str:
+    parts = (candidate.place.symbol, candidate.place.section, candidate.text)
+    return fold_phrase("\n".join(part for part in parts if part))
+
+
+def _part(candidate: Candidate) -> Part:
+    hit: Hit = candidate.hit
+    return Part(
+        chunk_id=candidate.place.chunk_id,
+        citation=cite(candidate.place.path, candidate.place.span, candidate.place.section),
+        keyword_rank=hit.ranks.get("keyword"),
+        semantic_rank=hit.ranks.get("semantic"),
+    )
