@@ -136,21 +136,19 @@ class Settings(BaseModel):
             raise ValueError(f"the overlap may be at most half of chunk_tokens ({tokens})")
         return value
 
-<<<<<<< HEAD
     @model_validator(mode="after")
     def _issuer_is_whole(self) -> Self:
         parts = (self.mcp_jwks_url, self.mcp_issuer, self.mcp_audience)
         if any(parts) and not all(parts):
             raise ValueError("mcp_jwks_url, mcp_issuer and mcp_audience belong together: without one of them any token would do")
         return self
-=======
+
     @field_validator("rerank_model_path")
     @classmethod
     def _one_reranker(cls, value: Path | None, info: Any) -> Path | None:
         if value is not None and info.data.get("rerank_url") is not None:
             raise ValueError("rerank_url is set too: keep the endpoint or the folder")
         return value
->>>>>>> main
 
     @field_validator("ignore_names", "ignore_folders")
     @classmethod
