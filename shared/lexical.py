@@ -2,9 +2,10 @@
 
 A text is cut into tokens, and each token gives one or more terms:
 
-- a word gives its English Snowball stem with accents folded (`Rechnungen` -> `rechnungen`, `cafés` -> `cafe`) and, when that
-  differs, its exact folded form too. Stemming by the language of a text would need the same guess for a passage of 400 words
-  and for a query of two, so for now one stemmer serves all Latin words and the exact form serves the rest;
+- a word gives its English Snowball stem with accents folded (`refunded` -> `refund`, `cafés` -> `cafe`), its exact folded form
+  and, of six letters and more, its first five (`Rechnungen` -> `rechn`, `договорами` -> `догов`), each when it differs from those
+  before. The beginning is what inflected forms share in languages that inflect at the end, and what a compound shares with its
+  first part; it finds more than a stemmer for the language would, and needs no guess of it (docs/decisions/0012-keyword.md);
 - a compound (`snake_case`, `camelCase`, `ERR-0042`, `src/app/main.py`, `std::vector`) gives itself whole, its segments, and
   their words; a version number (`v1.9.2`) itself and what it belongs to (`1.9`);
 - a run of a script that is written without spaces (Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese, Tibetan) gives its
@@ -30,10 +31,11 @@ from itertools import chain
 
 import Stemmer
 
-from shared.stop_words import STOP_WORDS
+from shared.stop_words import ELSEWHERE, ENGLISH, STOP_WORDS
 
-LEXICAL_VERSION = 1
-"""Raised whenever the same text would give other terms; stored terms of another version must be made again."""
+LEXICAL_VERSION = 2
+"""Raised whenever the same text would give other terms. It is stored with the terms of each chunk, and the scheduler makes those
+of an older version again."""
 
 TERM_SPACE = 1_000_000_000
 """Term numbers are 1..TERM_SPACE: the most dimensions that pgvector's sparsevec takes."""
@@ -46,6 +48,9 @@ MOST_COUNTED = 63
 
 COUNTED_AT_ONCE = 4
 """Counts that one inner product yields: sparsevec adds in float32, which holds 24 bits, four digits of base 64."""
+
+BEGINNING = 5
+"""Letters of a longer word that make its beginning: five found more than four, six or seven did."""
 
 LONGEST_WORD = 64
 LONGEST_COMPOUND = 160
@@ -92,34 +97,52 @@ class TermKind(StrEnum):
 
     STEM = "stem"
     EXACT = "exact"
+    BEGINNING = "beginning"
     COMPOUND = "compound"
     GRAM = "gram"
 
 
-_WEIGHTS: Mapping[TermKind, float] = {TermKind.STEM: 1.0, TermKind.EXACT: 0.5, TermKind.COMPOUND: 1.0, TermKind.GRAM: 1.0}
+OTHER_FORMS = frozenset({TermKind.EXACT, TermKind.BEGINNING})
+"""Further forms of a word that is asked for already: holding one is no second thing that a chunk holds."""
+
+_WEIGHTS: Mapping[TermKind, float] = {
+    TermKind.STEM: 1.0,
+    TermKind.EXACT: 0.25,
+    TermKind.BEGINNING: 0.25,
+    TermKind.COMPOUND: 1.0,
+    TermKind.GRAM: 1.0,
+}
+_BEGINNING_ELSEWHERE = 0.5
+"""Weight of beginnings in a query that is not English, whose stems are worth less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryTerm:
-    """One term that a query asks for. `weight` multiplies its BM25 score; `surface` is the form as people read it."""
+    """One term that a query asks for. `weight` multiplies its BM25 score; `surface` is the form as people read it. `word` is the
+    same for the forms of one word.
+    """
 
     number: int
     surface: str
     kind: TermKind
     weight: float
+    word: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryTerms:
     """What a query asks for.
 
-    `terms` are distinct, in the query's order. `identifiers` are those of them that stand for a whole identifier: a passage
-    that holds one is an exact hit. `phrases` are the quoted parts, folded as `fold_phrase` folds a text.
+    `text` is the query itself, NFKC. `terms` are distinct, in the query's order. `identifiers` are those of them that stand for a
+    whole identifier: a passage that holds one is an exact hit. `phrases` are the quoted parts, folded as `fold_phrase` folds a
+    text, and `phrase_terms` the numbers of the terms that every text with the phrase holds, for each phrase.
     """
 
+    text: str
     terms: tuple[QueryTerm, ...]
     identifiers: tuple[QueryTerm, ...]
     phrases: tuple[str, ...]
+    phrase_terms: tuple[tuple[int, ...], ...]
 
     @property
     def numbers(self) -> list[int]:
@@ -158,18 +181,27 @@ def query_terms(query: str) -> QueryTerms:
     if quoted or not kept:
         protected = {token for phrase in quoted for token in _TOKEN.findall(phrase)} if kept or quoted else set(tokens)
         kept = [token for token in tokens if token in protected or token.casefold() not in STOP_WORDS]
+    weights = {**_WEIGHTS, TermKind.BEGINNING: _BEGINNING_ELSEWHERE} if _is_elsewhere(tokens) else _WEIGHTS
     terms: dict[int, QueryTerm] = {}
     identifiers: dict[int, QueryTerm] = {}
+    word = 0
     for token in kept:
         asked = list(_asked(token))
         for surface, kind in asked:
             number = term_number(surface)
-            terms.setdefault(number, QueryTerm(number=number, surface=surface, kind=kind, weight=_WEIGHTS[kind]))
+            word += kind not in OTHER_FORMS
+            terms.setdefault(number, QueryTerm(number=number, surface=surface, kind=kind, weight=weights[kind], word=word))
         if _is_identifier(token, alone=len(tokens) == 1):
             first = term_number(asked[0][0])
             identifiers[first] = terms[first]
-    phrases = tuple(dict.fromkeys(phrase for phrase in map(fold_phrase, quoted) if phrase))
-    return QueryTerms(terms=tuple(terms.values()), identifiers=tuple(identifiers.values()), phrases=phrases)
+    phrases = {folded: _certain(phrase) for phrase in quoted if (folded := fold_phrase(phrase))}
+    return QueryTerms(
+        text=query,
+        terms=tuple(terms.values()),
+        identifiers=tuple(identifiers.values()),
+        phrases=tuple(phrases),
+        phrase_terms=tuple(phrases.values()),
+    )
 
 
 def fold_phrase(text: str) -> str:
@@ -228,6 +260,20 @@ def _asked(token: str) -> Iterator[tuple[str, TermKind]]:
             yield term, kind
 
 
+def _certain(phrase: str) -> tuple[int, ...]:
+    """The terms of a phrase that no text around it changes: `a.b` is no term of `a.b.c`, but `a` and `b` are."""
+    terms = [(term, kind) for token in _TOKEN.findall(phrase) for term, kind in _asked(token)]
+    words = [term for term, kind in terms if kind in {TermKind.STEM, TermKind.GRAM}]
+    return tuple(dict.fromkeys(map(term_number, words or [term for term, _ in terms])))
+
+
+def _is_elsewhere(tokens: Sequence[str]) -> bool:
+    """Whether a query is rather not English: by its function words, or by letters that English does without."""
+    words = [token.casefold() for token in tokens]
+    elsewhere = sum(word in ELSEWHERE for word in words) - sum(word in ENGLISH for word in words)
+    return elsewhere > 0 or (elsewhere == 0 and any(not word.isascii() and word.isalpha() for word in words))
+
+
 def _is_unspaced(token: str) -> bool:
     return re.match(f"[{_UNSPACED}]", token) is not None
 
@@ -283,10 +329,13 @@ def _word_terms(word: str) -> Iterator[tuple[str, TermKind]]:
                 yield from _word_terms(part)
         return
     exact = _fold(word)[:LONGEST_WORD]
-    stem = _stem(exact if exact.isascii() else _without_accents(exact))
+    bare = exact if exact.isascii() else _without_accents(exact)
+    stem = _stem(bare)
     yield stem, TermKind.STEM
     if exact != stem:
         yield exact, TermKind.EXACT
+    if len(bare) > BEGINNING and bare.isalpha() and bare[:BEGINNING] not in (stem, exact):
+        yield bare[:BEGINNING], TermKind.BEGINNING
 
 
 def _fold(text: str) -> str:

@@ -24,5 +24,21 @@ _SPANISH = """
     por qué este esta estos estas al se su sus
 """
 
+# Words that tell a language and may be content in another: only counted, never left out.
+_TELLING = """
+    die was hat haben sie ihr ihre man wo wessen wen wem viele als am im ins sein seine nach über unter durch gegen ohne zwischen
+    en les dont où combien ses leur leurs ont avait cela dans entre sans sous plus
+    il lo gli una uno dei delle della dello nel nella che chi di da per come quando perché quale quali sono è
+    la las los qué cuántos cuánto entre sin más muy fue fueron
+    o os as do da dos das no na nos nas um uma que quem qual quais onde como quando não são foi
+    de het een en van ik te dat op zijn met voor niet aan er om ook als bij wat waar hoe welke
+    och att det som är för inte med av vad hur vilka
+"""
+
+ENGLISH: frozenset[str] = frozenset(_ENGLISH.split())
+"""Function words of English, case folded."""
+ELSEWHERE: frozenset[str] = frozenset(f"{_GERMAN} {_FRENCH} {_SPANISH} {_TELLING}".split()) - ENGLISH
+"""Function words of other European languages that are none of English, case folded."""
+
 STOP_WORDS: frozenset[str] = frozenset(f"{_ENGLISH} {_GERMAN} {_FRENCH} {_SPANISH}".split())
 """Case folded."""

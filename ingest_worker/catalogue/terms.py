@@ -1,19 +1,21 @@
 """The rows of the keyword leg: what terms a served chunk holds, and how often."""
 
+# ruff: noqa: S608 - every fragment is a LiteralString, which the type checker proves; values are bound.
+
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Any
+from typing import Any, LiteralString
 
 import numpy as np
 from psycopg import Connection
 
 from ingest_worker.catalogue.binary import integer_array, sparsevec_array
-from shared.documents import Chunk
-from shared.lexical import MOST_COUNTED, TERM_SPACE, term_counts
+from shared.documents import Chunk, ChunkKind
+from shared.lexical import LEXICAL_VERSION, MOST_COUNTED, TERM_SPACE, term_counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +37,15 @@ _PRESENT = """
     JOIN unnest(%(audiences)s::integer[], %(ids)s::uuid[]) AS wanted (audience_id, chunk_id) USING (audience_id, chunk_id)
 """
 # The distinct terms of all chunks come as one array, of which each row takes its part.
-_INSERT = """
-    INSERT INTO docwell.chunk_terms (audience_id, chunk_id, terms, frequencies, length)
-    SELECT audience_id, chunk_id, (%(terms)s::integer[])[first:last], frequencies, length
+_NEW: LiteralString = """
+    SELECT audience_id, chunk_id, (%(terms)s::integer[])[first:last] AS terms, frequencies, length
     FROM unnest(%(audiences)s::integer[], %(ids)s::uuid[], %(firsts)s::integer[], %(lasts)s::integer[],
         %(frequencies)s::sparsevec[], %(lengths)s::integer[])
         AS new (audience_id, chunk_id, first, last, frequencies, length)
+"""
+_INSERT: LiteralString = f"""
+    INSERT INTO docwell.chunk_terms (audience_id, chunk_id, terms, frequencies, length, lexical_version)
+    SELECT new.*, %(version)s FROM ({_NEW}) AS new
 """
 
 
@@ -56,21 +61,74 @@ def insert_terms(connection: Connection[Any], chunks: Mapping[tuple[int, uuid.UU
         return {}
     counts = [term_counts(chunks[owner].embedded_text) for owner in entering]
     lengths = [sum(counted.values()) for counted in counts]
-    lasts = list(accumulate(len(counted) for counted in counts))
-    new = {
-        "audiences": [audience for audience, _ in entering],
-        "ids": [chunk_id for _, chunk_id in entering],
-        "terms": integer_array(connection, np.fromiter(chain.from_iterable(counts), np.int32, lasts[-1])),
-        "firsts": [last - len(counted) + 1 for last, counted in zip(lasts, counts, strict=True)],
-        "lasts": lasts,
-        "frequencies": sparsevec_array(connection, counts, most=MOST_COUNTED, dimensions=TERM_SPACE),
-        "lengths": lengths,
-    }
-    connection.execute(_INSERT, new)
+    connection.execute(_INSERT, _parameters(connection, entering, counts, lengths))
     entered: dict[int, Weight] = {}
     for (audience, _), length in zip(entering, lengths, strict=True):
         entered[audience] = entered.get(audience, Weight()) + Weight(chunks=1, terms=length)
     return entered
+
+
+def _parameters(
+    connection: Connection[Any],
+    owners: Sequence[tuple[int, uuid.UUID]],
+    counts: Sequence[Mapping[int, int]],
+    lengths: Sequence[int],
+) -> dict[str, Any]:
+    lasts = list(accumulate(len(counted) for counted in counts))
+    return {
+        "audiences": [audience for audience, _ in owners],
+        "ids": [chunk_id for _, chunk_id in owners],
+        "terms": integer_array(connection, np.fromiter(chain.from_iterable(counts), np.int32, lasts[-1])),
+        "firsts": [last - len(counted) + 1 for last, counted in zip(lasts, counts, strict=True)],
+        "lasts": lasts,
+        "frequencies": sparsevec_array(connection, counts, most=MOST_COUNTED, dimensions=TERM_SPACE),
+        "lengths": list(lengths),
+        "version": LEXICAL_VERSION,
+    }
+
+
+_OLDEST = "SELECT min(lexical_version) FROM docwell.chunk_terms"
+# As every publisher does, it holds the chunks; it waits for none, so it stands in nobody's ring.
+_HOLD_OUTDATED = """
+    SELECT t.audience_id, t.chunk_id, t.length, c.kind, c.text, c.section, c.symbol
+    FROM docwell.chunk_terms t JOIN docwell.chunk c USING (audience_id, chunk_id)
+    WHERE t.lexical_version < %s LIMIT %s
+    FOR NO KEY UPDATE OF c SKIP LOCKED
+"""
+_REMAKE: LiteralString = f"""
+    UPDATE docwell.chunk_terms t
+    SET terms = new.terms, frequencies = new.frequencies, length = new.length, lexical_version = %(version)s
+    FROM ({_NEW}) AS new WHERE t.audience_id = new.audience_id AND t.chunk_id = new.chunk_id
+"""
+
+
+def terms_are_outdated(connection: Connection[Any]) -> bool:
+    """Whether chunks have terms that were made by older rules than this program's."""
+    row = connection.execute(_OLDEST).fetchone()
+    return row is not None and row[0] is not None and row[0] < LEXICAL_VERSION
+
+
+def remake_terms(connection: Connection[Any], *, batch: int) -> tuple[dict[int, Weight], int]:
+    """Make the terms of up to `batch` chunks again that were made by older rules, in the caller's transaction.
+
+    Returns how much heavier each audience is for it, by audience, and how many chunks these were: none when nothing is left to do
+    or others hold it.
+    """
+    outdated = connection.execute(_HOLD_OUTDATED, (LEXICAL_VERSION, batch)).fetchall()
+    if not outdated:
+        return {}, 0
+    counts = [
+        term_counts(
+            Chunk(kind=ChunkKind(kind), text=text, tokens=0, section=(section,) if section else (), symbol=symbol).embedded_text
+        )
+        for _, _, _, kind, text, section, symbol in outdated
+    ]
+    lengths = [sum(counted.values()) for counted in counts]
+    connection.execute(_REMAKE, _parameters(connection, [row[:2] for row in outdated], counts, lengths))
+    changed: dict[int, Weight] = {}
+    for (audience, _, before, *_), length in zip(outdated, lengths, strict=True):
+        changed[audience] = changed.get(audience, Weight()) + Weight(terms=length - before)
+    return changed, len(outdated)
 
 
 _REMOVE = """

@@ -14,6 +14,7 @@ from ingest_worker.indexing import index_some, refresh_statistics
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.lost import UNKNOWN, take_back
 from ingest_worker.jobs.wake import Wake
+from ingest_worker.term_upkeep import keep_terms
 from shared.config import Settings
 from shared.database import Pool
 
@@ -33,12 +34,14 @@ def run_scheduler(settings: Settings, pool: Pool, wake: Wake, stop: threading.Ev
 
 
 def _index_until(deadline: float, pool: Pool, stop: threading.Event, *, idle: bool) -> None:
-    """Move fresh vectors under the index until the next tick is due, or none is left to move."""
+    """Move fresh vectors under the index, and see to terms, until the next tick is due or nothing is left to do."""
     with pool.connection() as connection:
         connection.autocommit = True
         try:
             refresh_statistics(connection)
-            while not stop.is_set() and index_some(connection, idle=idle) and time.monotonic() < deadline:
+            while (
+                not stop.is_set() and keep_terms(connection) + index_some(connection, idle=idle) and time.monotonic() < deadline
+            ):
                 pass
         finally:
             connection.autocommit = False

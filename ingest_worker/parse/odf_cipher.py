@@ -36,7 +36,7 @@ class Derivation:
 
     @property
     def cost(self) -> int:
-        """How much work a key is: a million is about half a second, whichever the function."""
+        """How much work a key is: a million is about a second, whichever the function."""
         return self.rounds * max(1, self.memory_kib)
 
 

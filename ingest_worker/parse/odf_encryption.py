@@ -27,7 +27,7 @@ _WHOLE: Final = "encrypted-package"
 _MANIFEST: Final = "META-INF/manifest.xml"
 _CHECKED_BYTES: Final = 1024
 _MOST_WORK: Final = 30_000_000
-"""Rounds of PBKDF2 for all keys, about a quarter of a minute; LibreOffice asks for 600,000 for a part."""
+"""Rounds of PBKDF2 for all keys, about half a minute; LibreOffice asks for 600,000 for a part."""
 _READ: Final = frozenset(("content.xml", "styles.xml", "meta.xml"))
 """Parts that readers look at, of the document and of what is embedded. The others stay closed: a picture's key takes time too."""
 

@@ -1,4 +1,4 @@
-"""The keyword leg: true BM25 over live statistics of what the principal may see, bounded in time."""
+"""The keyword leg: true BM25 over statistics of what the principal may see, bounded in time."""
 
 # ruff: noqa: S608 - every fragment is a LiteralString, which the type checker proves; values are bound.
 from __future__ import annotations
@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, LiteralString, TypeAlias
 
 import numpy as np
@@ -15,15 +15,18 @@ import numpy.typing as npt
 from psycopg import Connection
 
 from query_server.retrieve import bm25
+from query_server.retrieve.candidates import MOST_GROUPS, choose_candidates
 from query_server.retrieve.filters import DOCUMENT_FILTER, Filters
+from query_server.retrieve.names import named_chunks
+from query_server.retrieve.phrases import holds_phrases
 from query_server.retrieve.scope import Scope
-from shared.lexical import COUNTED_AT_ONCE, MOST_COUNTED, QueryTerm, QueryTerms, TermKind, counting_vectors, fold_phrase
+from shared.lexical import COUNTED_AT_ONCE, MOST_COUNTED, OTHER_FORMS, QueryTerm, QueryTerms, counting_vectors
 
 ChunkKey: TypeAlias = tuple[int, uuid.UUID]
 
 MOST_CANDIDATES = 2_000
-"""Chunks that are scored for the rarest terms of a query, when more hold any of its terms; as many again for all of the common
-ones together. Each costs some 6 microseconds. A scope of no more chunks than this is always scored whole."""
+"""Chunks that are scored for the rarest terms of a query, when more hold any of its terms; as many again for several of the
+common ones together. Each costs some 6 microseconds. A scope of no more chunks than this is always scored whole."""
 
 MOST_TERMS = 32
 """Terms of a query that are scored, by falling weight; only a pasted page has more."""
@@ -35,7 +38,8 @@ COMMON_SHARE = 0.05
 COMMON_COUNT = 20
 """An identifier that stands in more chunks than both says little: then it ranks by BM25 like any other word."""
 
-CHECKED_FOR_PHRASES = 200
+NAMED_PASSAGES = 3
+"""Passages of a document that the query names which come first: its best ones, or its first one when none holds a term."""
 
 _VECTORS = MOST_TERMS // COUNTED_AT_ONCE
 
@@ -52,7 +56,7 @@ _ANY: LiteralString = """
     greatest(product_0, product_1, product_2, product_3, product_4, product_5, product_6, product_7) > 0
 """
 _CANDIDATES: LiteralString = """
-    SELECT * FROM docwell.keyword_candidates(%(wanted)s, %(together)s, %(audiences)s, %(most)s, %(vectors)s::text[]::sparsevec[])
+    SELECT * FROM docwell.keyword_matches(%(wanted)s, %(together)s, %(audiences)s, %(most)s, %(vectors)s::text[]::sparsevec[])
 """
 _CANDIDATES_IN_SCOPE: LiteralString = f"""
     WITH found AS MATERIALIZED ({_CANDIDATES}), standing AS MATERIALIZED (
@@ -79,18 +83,14 @@ _WHOLE_SCOPE: LiteralString = f"""
     ) AS counted WHERE {_ANY}
 """
 _FREQUENCIES: LiteralString = "SELECT term, chunks FROM docwell.document_frequencies(%s, %s, %s)"
-_TEXTS: LiteralString = """
-    SELECT c.audience_id, c.chunk_id, concat_ws(E'\\n', c.symbol, c.section, c.text)
-    FROM unnest(%s::integer[], %s::uuid[]) AS wanted (audience_id, chunk_id) JOIN docwell.chunk c USING (audience_id, chunk_id)
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeywordHit:
     """A chunk that holds terms of the query.
 
-    `coverage` is the share of the query's weight that the chunk's terms make up, 0.0-1.0. `exact` counts the identifiers and
-    quoted phrases of the query that stand in it.
+    `coverage` is the share of the query's weight that the chunk's terms make up, 0.0-1.0; another form of a word counts half.
+    `exact` counts the identifiers and quoted phrases of the query that stand in it, and the names of its document.
     """
 
     key: ChunkKey
@@ -135,17 +135,30 @@ def keyword_leg(
     if not query.terms or scope.empty:
         return []
     if not scope.narrowed and scope.chunks <= MOST_CANDIDATES:
-        terms: Sequence[QueryTerm] = query.terms[:MOST_TERMS]
+        terms = _heaviest(query, None, scope.chunks)
         rows = _run(connection, _WHOLE_AUDIENCES, scope, filters, terms)
         frequencies = _count(rows, terms)
     else:
         frequencies = _frequencies(connection, scope, query.numbers, cache)
-        terms = _weightiest(query.terms, frequencies, scope.chunks)
-        rows = _rows(connection, scope, filters, terms, frequencies, limit)
-    hits = _score(rows, scope, query, terms, frequencies, max(limit, CHECKED_FOR_PHRASES if query.phrases else 0))
+        terms = _heaviest(query, frequencies, scope.chunks)
+        rows = _rows(connection, scope, filters, query, terms, frequencies, limit)
+    scored = _score(rows, scope, query, terms, frequencies)
     if query.phrases:
-        hits = sorted(_with_phrases(connection, hits, query.phrases), key=_order)
-    return hits[:limit]
+        numbers = [term.number for term in terms]
+        holding = holds_phrases(connection, query, scored.keys, scored.counts, scored.scores, numbers, most=limit)
+        scored = replace(scored, exact=scored.exact + holding)
+    return _with_named(scored, named_chunks(connection, scope, filters, query.text), limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """Chunks with what they hold: one row each, `counts` of shape (chunks, terms), the rest of shape (chunks,)."""
+
+    keys: Sequence[ChunkKey]
+    counts: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float64]
+    coverage: npt.NDArray[np.float64]
+    exact: npt.NDArray[np.int64]
 
 
 def _order(hit: KeywordHit) -> tuple[int, float, ChunkKey]:
@@ -164,53 +177,42 @@ def _frequencies(connection: Connection[Any], scope: Scope, numbers: Sequence[in
     return known
 
 
-def _weightiest(terms: Sequence[QueryTerm], frequencies: Mapping[int, int], chunks: int) -> Sequence[QueryTerm]:
-    if len(terms) <= MOST_TERMS:
-        return terms
-    return sorted(terms, key=lambda term: (-term.weight * bm25.idf(frequencies.get(term.number, 0), chunks), term.number))[
-        :MOST_TERMS
-    ]
+def _heaviest(query: QueryTerms, frequencies: Mapping[int, int] | None, chunks: int) -> Sequence[QueryTerm]:
+    """As many terms as can be scored: those of phrases first, those that are nowhere last."""
+    if len(query.terms) <= MOST_TERMS:
+        return query.terms
+    quoted = {number for numbers in query.phrase_terms for number in numbers}
 
+    def rank(term: QueryTerm) -> tuple[bool, bool, float]:
+        frequency = frequencies.get(term.number, 0) if frequencies is not None else 1
+        idf = bm25.idf(frequency, chunks) if frequencies is not None else 1.0
+        return term.number not in quoted, frequency == 0, -term.weight * idf
 
-def choose_candidates(terms: Sequence[QueryTerm], frequencies: Mapping[int, int], most: int) -> tuple[list[int], list[int]]:
-    """The terms any of which makes a candidate, and the terms all of which together make one.
-
-    The first are the rarest while their frequencies add up to no more than `most`, one at least. The second are what is left,
-    when it is more than one: a chunk with all the common words of a query can outrank one with a single rare word.
-    """
-    there = sorted(
-        (term for term in terms if frequencies.get(term.number)), key=lambda term: (frequencies[term.number], term.number)
-    )
-    total = 0
-    taken = 0
-    for term in there:
-        total += frequencies[term.number]
-        if total > most and taken:
-            break
-        taken += 1
-    together = [term.number for term in there[taken:] if term.kind is not TermKind.EXACT]
-    return [term.number for term in there[:taken]], together if len(together) > 1 else []
+    return sorted(query.terms, key=rank)[:MOST_TERMS]
 
 
 def _rows(
     connection: Connection[Any],
     scope: Scope,
     filters: Filters,
+    query: QueryTerms,
     terms: Sequence[QueryTerm],
     frequencies: Mapping[int, int],
     limit: int,
 ) -> list[tuple[Any, ...]]:
-    wanted, together = choose_candidates(terms, frequencies, MOST_CANDIDATES)
-    if not wanted:
-        return []
-    if not scope.narrowed:
-        return _run(connection, _CANDIDATES, scope, filters, terms, wanted=wanted, together=together)
-    if scope.searched <= MOST_CANDIDATES:
+    chosen = choose_candidates(terms, frequencies, most=MOST_CANDIDATES, chunks=scope.chunks, certain=query.phrase_terms)
+    if scope.narrowed and scope.searched <= MOST_CANDIDATES:
         return _run(connection, _WHOLE_SCOPE, scope, filters, terms)
-    rows = _run(connection, _CANDIDATES_IN_SCOPE, scope, filters, terms, wanted=wanted, together=together)
-    if len(rows) < limit and sum(frequencies.get(term.number, 0) for term in terms) > MOST_CANDIDATES:
+    statement = _CANDIDATES_IN_SCOPE if scope.narrowed else _CANDIDATES
+    rows: list[tuple[Any, ...]] = []
+    if chosen.wanted or chosen.together:
+        rows = _run(connection, statement, scope, filters, terms, wanted=chosen.wanted, together=chosen.together)
+    if len(rows) < limit and scope.narrowed and sum(frequencies.get(term.number, 0) for term in terms) > MOST_CANDIDATES:
         # The filters left too few of the candidates, and there were more.
         return _run(connection, _WHOLE_SCOPE, scope, filters, terms)
+    if len(rows) < limit and chosen.instead is not None:
+        more = _run(connection, statement, scope, filters, terms, wanted=[chosen.instead])
+        rows = list({(row[0], row[1]): row for row in (*rows, *more)}.values())
     return rows
 
 
@@ -221,16 +223,15 @@ def _run(
     filters: Filters,
     terms: Sequence[QueryTerm],
     *,
-    wanted: Sequence[int] | None = None,
-    together: Sequence[int] = (),
+    wanted: Sequence[int] = (),
+    together: Sequence[Sequence[int]] = (),
 ) -> list[tuple[Any, ...]]:
     numbers = [term.number for term in terms]
     vectors = counting_vectors(numbers)
     values: dict[str, Any] = {
         "audiences": list(scope.audiences),
-        "wanted": list(wanted) if wanted is not None else numbers,
-        # No chunk holds term 0; an empty array would be held by all of them.
-        "together": list(together) or [0],
+        "wanted": list(wanted),
+        "together": _rectangle(together),
         "most": 2 * MOST_CANDIDATES,
         "vectors": vectors,
         **filters.parameters,
@@ -240,46 +241,82 @@ def _run(
         return cursor.execute(statement, values, prepare=False).fetchall()
 
 
+def _rectangle(groups: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Groups as a matrix of MOST_GROUPS rows, filled up with a group's own terms, or with 0, a term of no chunk."""
+    rows = [list(group) for group in groups] + [[0]] * (MOST_GROUPS - len(groups))
+    width = max(map(len, rows))
+    return [row + [row[0]] * (width - len(row)) for row in rows]
+
+
 def _score(
-    rows: Sequence[tuple[Any, ...]],
-    scope: Scope,
-    query: QueryTerms,
-    terms: Sequence[QueryTerm],
-    frequencies: Mapping[int, int],
-    limit: int,
-) -> list[KeywordHit]:
-    if not rows:
-        return []
+    rows: Sequence[tuple[Any, ...]], scope: Scope, query: QueryTerms, terms: Sequence[QueryTerm], frequencies: Mapping[int, int]
+) -> Scored:
     numbers = [term.number for term in terms]
     counts = _unpack(rows, len(terms))
     idf = bm25.inverse_frequencies(numbers, frequencies, scope.chunks)
     weights = idf * np.array([term.weight for term in terms])
-    scores = bm25.scores(counts, np.array([row[2] for row in rows], dtype=np.float64), weights, scope.average_length)
-    # The exact form of a word is no second thing that was asked for.
-    asked = np.array([0.0 if term.kind is TermKind.EXACT else 1.0 for term in terms]) * weights
-    coverage = (counts > 0) @ asked / max(float(asked.sum()), 1e-9)
+    lengths = np.array([row[2] for row in rows], dtype=np.float64)
     rare = max(COMMON_COUNT, int(COMMON_SHARE * scope.chunks))
     identifiers = [
         numbers.index(term.number)
         for term in query.identifiers
         if term.number in numbers and frequencies.get(term.number, 0) <= rare
     ]
-    exact = (counts[:, identifiers] > 0).sum(axis=1)
-    order = np.lexsort((-np.round(scores, 9), -exact))
+    return Scored(
+        keys=[(row[0], row[1]) for row in rows],
+        counts=counts,
+        scores=bm25.scores(counts, lengths, weights, scope.average_length),
+        coverage=_coverage(counts, terms, weights),
+        exact=(counts[:, identifiers] > 0).sum(axis=1),
+    )
+
+
+def _coverage(
+    counts: npt.NDArray[np.int64], terms: Sequence[QueryTerm], weights: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """The share of what was asked for that each chunk holds. The forms of a word are one thing that is asked for."""
+    held = np.zeros(len(counts))
+    asked = 0.0
+    for place, term in enumerate(terms):
+        if term.kind in OTHER_FORMS:
+            continue
+        others = [other for other, form in enumerate(terms) if form.word == term.word and form.kind in OTHER_FORMS]
+        share = np.where(counts[:, place] > 0, 1.0, 0.5 * (counts[:, others] > 0).any(axis=1))
+        held += weights[place] * share
+        asked += float(weights[place])
+    return held / max(asked, 1e-9)
+
+
+def _with_named(scored: Scored, named: Sequence[Sequence[ChunkKey]], limit: int) -> list[KeywordHit]:
+    exact = scored.exact.copy()
+    places = {key: place for place, key in enumerate(scored.keys) if scored.scores[place] > 0} if named else {}
+    first: list[KeywordHit] = []
+    for chunks in named:
+        holding = sorted((places[key] for key in chunks if key in places), key=lambda place: (-scored.scores[place], place))
+        exact[holding[:NAMED_PASSAGES]] += 1
+        if not holding:
+            first.append(KeywordHit(key=chunks[0], score=0.0, coverage=1.0, exact=1))
+    hits = _best(replace(scored, exact=exact), limit)
+    return sorted([*hits, *first], key=_order)[:limit]
+
+
+def _best(scored: Scored, limit: int) -> list[KeywordHit]:
+    if not len(scored.keys):
+        return []
+    order = np.lexsort((-np.round(scored.scores, 9), -scored.exact))
     # A few more than wanted, so that the ids decide between equal scores at the border too.
-    edge = scores[order[min(limit, len(order)) - 1]] - 1e-9
-    best = [place for rank, place in enumerate(order) if rank < limit or (scores[place] >= edge and rank < 2 * limit)]
-    hits = [
+    edge = scored.scores[order[min(limit, len(order)) - 1]] - 1e-9
+    best = [place for rank, place in enumerate(order) if rank < limit or (scored.scores[place] >= edge and rank < 2 * limit)]
+    return [
         KeywordHit(
-            key=(rows[place][0], rows[place][1]),
-            score=float(scores[place]),
-            coverage=float(coverage[place]),
-            exact=int(exact[place]),
+            key=scored.keys[place],
+            score=float(scored.scores[place]),
+            coverage=float(scored.coverage[place]),
+            exact=int(scored.exact[place]),
         )
         for place in best
-        if scores[place] > 0
+        if scored.scores[place] > 0
     ]
-    return sorted(hits, key=_order)[:limit]
 
 
 def _count(rows: Sequence[tuple[Any, ...]], terms: Sequence[QueryTerm]) -> dict[int, int]:
@@ -292,24 +329,11 @@ def _count(rows: Sequence[tuple[Any, ...]], terms: Sequence[QueryTerm]) -> dict[
 
 def _unpack(rows: Sequence[tuple[Any, ...]], terms: int) -> npt.NDArray[np.int64]:
     """The counts in the products of `counting_vectors`, shape (rows, terms)."""
+    if not rows:
+        return np.zeros((0, terms), dtype=np.int64)
     groups = -(-terms // COUNTED_AT_ONCE)
     products = np.array([row[3 : 3 + groups] for row in rows], dtype=np.float64).astype(np.int64)
     bits = MOST_COUNTED.bit_length()
     places = np.arange(COUNTED_AT_ONCE, dtype=np.int64) * bits
     digits = (products[:, :, None] >> places[None, None, :]) & MOST_COUNTED
     return digits.reshape(len(rows), groups * COUNTED_AT_ONCE)[:, :terms]
-
-
-def _with_phrases(connection: Connection[Any], hits: Sequence[KeywordHit], phrases: Sequence[str]) -> list[KeywordHit]:
-    keys = [hit.key for hit in hits]
-    rows = connection.execute(_TEXTS, ([audience for audience, _ in keys], [chunk for _, chunk in keys])).fetchall()
-    texts = {(row[0], row[1]): fold_phrase(row[2]) for row in rows}
-    return [
-        KeywordHit(
-            key=hit.key,
-            score=hit.score,
-            coverage=hit.coverage,
-            exact=hit.exact + sum(phrase in texts.get(hit.key, "") for phrase in phrases),
-        )
-        for hit in hits
-    ]

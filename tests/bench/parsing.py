@@ -1,7 +1,8 @@
-"""PDF text beside bare pypdfium2 and other readers, on the same files in the same run; and memory over a thousand documents.
+"""Text of PDFs and of other formats beside other readers, on the same files in one run; and memory over a thousand documents.
 
 Others are found in PARSER_ENVIRONMENTS, a folder of virtual environments (`v-unstructured`, `v-docling`, `v-kreuzberg`); what is
-not there is left out and said so. The files are the PDFs of CORPORA that every reader opens, or made ones without it.
+not there is left out and said so. The PDFs are those of CORPORA that every reader opens, or made ones without it. No reader may
+keep what it has read, and `unstructured` gets the language model that Docwell makes for it, since it would download one.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ from tests.unit.test_parse_pdf import make_pdf
 
 CORPORA = Path(os.environ.get("CORPORA", ROOT.parent / "shared" / "corpora"))
 ENVIRONMENTS = Path(os.environ.get("PARSER_ENVIRONMENTS", ROOT.parent / "parsers"))
+PDFS = ("HHS2022.pdf", "failure-after-repair.pdf", "testPDF_protected.pdf", "pdkids.pdf")
+FORMATS = ("docx", "pptx", "xlsx", "html", "eml", "msg", "epub", "odt", "odp", "ipynb", "md")
 DOCUMENTS = 1_000
 RUNS = 3
+SLOW = ("unstructured", "docling-parse")
+"""Readers that take minutes for what the others read in seconds: once is enough."""
 
 # Each reader in a process of its own: it reads all files once to warm up, then prints pages and processor seconds as JSON.
 _TIMED = """
@@ -35,6 +40,13 @@ read(files[0])
 start = time.process_time()
 pages = sum(read(data) for data in files)
 print(json.dumps([pages, time.process_time() - start]))
+"""
+_MODEL = """
+import io, os, tempfile
+os.environ |= {"DO_NOT_TRACK": "1", "UNSTRUCTURED_DISABLE_NOTICE": "1", "HF_HUB_OFFLINE": "1"}
+import spacy
+model = spacy.blank("en"); model.add_pipe("sentencizer")
+folder = tempfile.TemporaryDirectory(); os.chdir(folder.name); model.to_disk("en_core_web_sm")
 """
 _READERS = {
     "Docwell": """
@@ -51,9 +63,15 @@ def read(data):
     pages = len(document); document.close()
     return pages
 """,
-    "unstructured": """
-import io, os
-os.environ |= {"DO_NOT_TRACK": "1", "UNSTRUCTURED_DISABLE_NOTICE": "1", "HF_HUB_OFFLINE": "1"}
+    "kreuzberg": """
+import pypdfium2
+from kreuzberg import ExtractionConfig, extract_bytes_sync
+def read(data):
+    extract_bytes_sync(data, "application/pdf", config=ExtractionConfig(use_cache=False))
+    return len(pypdfium2.PdfDocument(data))
+""",
+    "unstructured": _MODEL
+    + """
 from unstructured.partition.pdf import partition_pdf
 def read(data):
     elements = partition_pdf(file=io.BytesIO(data), strategy="fast")
@@ -65,33 +83,116 @@ from docling_parse.pdf_parser import DoclingPdfParser
 def read(data):
     document = DoclingPdfParser().load(io.BytesIO(data)); return sum(1 for _ in document.iterate_pages())
 """,
+}
+# Each reader reads all files of a format until half a second has passed; the characters show whether it read them at all.
+_TIMED_FORMATS = """
+import json, sys, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+paths = [Path(name) for name in sys.argv[1:]]
+{reader}
+def tried(ending, data):
+    try:
+        return read(ending, data)
+    except Exception:
+        return 0
+found = {{}}
+for ending in dict.fromkeys(path.suffix[1:] for path in paths):
+    files = [path.read_bytes() for path in paths if path.suffix[1:] == ending]
+    counts = [tried(ending, data) for data in files]
+    rounds, start = 0, time.process_time()
+    while not rounds or time.process_time() - start < 0.5:
+        for data in files:
+            tried(ending, data)
+        rounds += 1
+    found[ending] = [(time.process_time() - start) / rounds, sum(counts), counts.count(0)]
+print(json.dumps(found))
+"""
+_FORMAT_READERS = {
+    "Docwell": """
+from ingest_worker.parse.parse import parse
+def read(ending, data):
+    return sum(len(element.text) for element in parse("a." + ending, data).elements)
+""",
+    "unstructured": _MODEL
+    + """
+from importlib import import_module
+names = {"eml": "email"}
+def read(ending, data):
+    name = names.get(ending, ending)
+    partition = getattr(import_module("unstructured.partition." + name), "partition_" + name)
+    return sum(len(element.text) for element in partition(file=io.BytesIO(data)))
+""",
     "kreuzberg": """
-import pypdfium2
-from kreuzberg import extract_bytes_sync
-def read(data):
-    extract_bytes_sync(data, "application/pdf"); return len(pypdfium2.PdfDocument(data))
+from kreuzberg import ExtractionConfig, extract_bytes_sync
+office = "application/vnd.openxmlformats-officedocument."
+odf = "application/vnd.oasis.opendocument."
+types = {
+    "docx": office + "wordprocessingml.document", "pptx": office + "presentationml.presentation",
+    "xlsx": office + "spreadsheetml.sheet", "html": "text/html", "eml": "message/rfc822", "msg": "application/vnd.ms-outlook",
+    "epub": "application/epub+zip", "odt": odf + "text", "odp": odf + "presentation", "ipynb": "application/x-ipynb+json",
+    "md": "text/markdown",
+}
+def read(ending, data):
+    return len(extract_bytes_sync(data, types[ending], config=ExtractionConfig(use_cache=False)).content)
 """,
 }
 _PYTHONS = {"unstructured": "v-unstructured", "docling-parse": "v-docling", "kreuzberg": "v-kreuzberg"}
 
 
 def pages_a_second() -> list[dict[str, Any]]:
-    """Pages for a second of processor time, the best of three runs in turn."""
+    """Pages and megabytes of PDF for a second of processor time, the best of three runs in turn; of slow readers, the one run."""
     with tempfile.TemporaryDirectory() as folder:
         files = _files(Path(folder))
+        size = sum(Path(file).stat().st_size for file in files) / 1e6
         best: dict[str, tuple[float, int]] = {}
         rows: list[dict[str, Any]] = []
-        for _ in range(RUNS):
+        for run in range(RUNS):
             for name, reader in _READERS.items():
                 python = _python(name)
-                if python is None:
+                if python is None or (run and name in SLOW):
                     continue
                 pages, seconds = _timed(python, reader, files)
-                best[name] = max(best.get(name, (0.0, 0)), (pages / seconds, pages))
+                least, _ = best.get(name, (seconds, pages))
+                best[name] = (min(least, seconds), pages)
+        pages_in_all = best["pypdfium2"][1]
         bare = best["pypdfium2"][0]
-        for name, (speed, pages) in best.items():
-            rows.append({"reader": name, "pages": pages, "pages/s": round(speed, 1), "of pypdfium2": round(speed / bare, 2)})
+        for name, (seconds, pages) in best.items():
+            rows.append(
+                {
+                    "reader": name,
+                    "pages": pages,
+                    "pages/s": round(pages_in_all / seconds, 1),
+                    "MB/s": round(size / seconds, 3),
+                    "of pypdfium2": round(bare / seconds, 3),
+                }
+            )
         rows += [{"reader": f"{name} is not there, left out"} for name in _READERS if name not in best]
+    return rows
+
+
+def formats() -> list[dict[str, Any]]:
+    """By format: megabytes of files for a second of processor time, characters found, and files without any, by each reader."""
+    paths = [path for path in sorted(CORPORA.rglob("*")) if path.is_file() and path.suffix[1:] in FORMATS]
+    if not paths:
+        return [{"format": "the collection is not there (CORPORA), left out"}]
+    found: dict[str, dict[str, tuple[float, int, int]]] = {}
+    for name, reader in _FORMAT_READERS.items():
+        python = _python(name)
+        if python is not None:
+            found[name] = json.loads(_answer(python, _TIMED_FORMATS.format(root=str(ROOT), reader=reader), [*map(str, paths)]))
+    rows = []
+    for ending in FORMATS:
+        sizes = [path.stat().st_size for path in paths if path.suffix[1:] == ending]
+        row: dict[str, Any] = {"format": ending, "files": len(sizes), "kB": round(sum(sizes) / 1000)}
+        for name, by_ending in found.items():
+            if ending not in by_ending:
+                continue
+            seconds, characters, empty = by_ending[ending]
+            read = empty < len(sizes)
+            row |= {f"{name} MB/s": round(sum(sizes) / 1e6 / seconds, 2) if read else None, f"{name} characters": characters}
+            row[f"{name} without text"] = empty
+        rows.append(row)
     return rows
 
 
@@ -113,8 +214,7 @@ def memory() -> list[dict[str, Any]]:
 
 
 def _files(folder: Path) -> list[str]:
-    wanted = ("DA-619p.pdf", "HHS2022.pdf", "failure-after-repair.pdf", "testPDF_protected.pdf", "pdkids.pdf")
-    found = [str(path) for path in sorted(CORPORA.rglob("*.pdf")) if path.name in wanted]
+    found = [str(path) for path in sorted(CORPORA.rglob("*.pdf")) if path.name in PDFS]
     if found:
         return found
     made = folder / "made.pdf"
@@ -130,10 +230,14 @@ def _python(name: str) -> str | None:
 
 
 def _timed(python: str, reader: str, files: list[str]) -> tuple[int, float]:
-    program = _TIMED.format(root=str(ROOT), reader=reader)
-    done = subprocess.run([python, "-c", program, *files], capture_output=True, check=True, text=True)
-    pages, seconds = json.loads(done.stdout.splitlines()[-1])
+    pages, seconds = json.loads(_answer(python, _TIMED.format(root=str(ROOT), reader=reader), files))
     return pages, seconds
+
+
+def _answer(python: str, program: str, files: list[str]) -> str:
+    """The last line that the program prints: libraries print too."""
+    done = subprocess.run([python, "-c", program, *files], capture_output=True, check=True, text=True)
+    return done.stdout.splitlines()[-1]
 
 
 def _resident(pid: int | None) -> int:

@@ -146,6 +146,8 @@ def _recall(snapshots: Snapshots, filled: Filled, questions: Questions) -> list[
         ("tag of every 200th document", LOCAL, Filters(tags=("rare",)), _documents(size) % 200 == 7),
     ):
         numbers = np.flatnonzero(belongs)
+        stored = filled.vectors[numbers].astype(np.float16).astype(np.float32)
+        stored /= np.linalg.norm(stored, axis=1, keepdims=True)
         shares, short = [], 0
         with snapshots.open(principal) as connection:
             scope = measure(connection, filters, now=utc_now(), rescan_seconds=300)
@@ -153,13 +155,14 @@ def _recall(snapshots: Snapshots, filled: Filled, questions: Questions) -> list[
             assert space is not None
             for question in asked:
                 vector = questions.vectors[question]
-                cosines = filled.vectors[numbers] @ vector.astype(filled.vectors.dtype)
-                near = -np.sort(-cosines.astype(np.float32))[:10]
+                asked_for = vector.astype(np.float16).astype(np.float32)
+                cosines = stored @ (asked_for / np.linalg.norm(asked_for))
+                near = -np.sort(-cosines)[:10]
                 hits = semantic_leg(
                     connection, scope, filters, space, vector, limit=DEPTH, sees_everything=principal.sees_everything
                 )
-                # Half precision and equal distances: what counts is being as near, not being the same.
-                shares.append(sum(hit.similarity >= near[-1] - 1e-3 for hit in hits[:10]) / len(near))
+                # Where distances are equal, what counts is being as near, not being the same.
+                shares.append(sum(hit.similarity >= near[-1] - 1e-5 for hit in hits[:10]) / len(near))
                 short += len(hits) < min(DEPTH, len(numbers))
         rows.append({"measure": f"semantic leg, {what}", "recall@10": float(np.mean(shares)), "short": short})
     return rows

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from query_server.cursor import Cursor, decode_cursor
 from query_server.retrieve import bm25
 from query_server.retrieve.budget import cost, cut_text, take
+from query_server.retrieve.candidates import choose_candidates
 from query_server.retrieve.citation import cite
 from query_server.retrieve.filters import glob_pattern, make_filters
 from query_server.retrieve.fusion import RankedList, fuse
-from query_server.retrieve.keyword import choose_candidates
 from query_server.retrieve.overlap import without_overlap
 from shared.documents import Span
 from shared.errors import PermanentError
@@ -157,9 +157,32 @@ def _term(number: int, kind: TermKind = TermKind.STEM) -> QueryTerm:
 def test_candidates_come_from_the_rarest_terms_and_from_all_common_ones_together() -> None:
     terms = [_term(1), _term(2), _term(3), _term(4), _term(5, TermKind.EXACT), _term(6)]
     frequencies = {1: 5000, 2: 10, 3: 9000, 4: 100, 5: 9500, 6: 0}
-    assert choose_candidates(terms, frequencies, 2000) == ([2, 4], [1, 3])
-    assert choose_candidates([_term(1)], frequencies, 2000) == ([1], [])
-    assert choose_candidates([_term(6)], frequencies, 2000) == ([], [])
+    chosen = choose_candidates(terms, frequencies, most=2000, chunks=100_000)
+    assert (chosen.wanted, chosen.together, chosen.instead) == ((2, 4), ((1, 3),), None)
+    alone = choose_candidates([_term(1)], frequencies, most=2000, chunks=100_000)
+    assert (alone.wanted, alone.together, alone.instead) == ((), (), 1)
+    nowhere = choose_candidates([_term(6)], frequencies, most=2000, chunks=100_000)
+    assert (nowhere.wanted, nowhere.together, nowhere.instead) == ((), (), None)
+
+
+def test_common_terms_make_candidates_two_or_three_at_a_time_while_these_are_not_too_many() -> None:
+    frequencies = {1: 10_000, 2: 20_000, 3: 40_000, 4: 50_000}
+    chosen = choose_candidates([_term(number) for number in frequencies], frequencies, most=2000, chunks=100_000)
+    assert chosen.wanted == ()
+    # 1 and 2 stand together in 2,000 chunks, if they are independent; every other pair in more than is left.
+    assert chosen.together == ((1, 2, 3, 4), (1, 2))
+    assert chosen.instead == 1
+
+
+def test_the_exact_form_of_a_word_that_is_a_candidate_makes_no_more() -> None:
+    terms = [_term(1), QueryTerm(number=2, surface="2", kind=TermKind.EXACT, weight=0.25, word=0)]
+    assert choose_candidates(terms, {1: 50, 2: 20}, most=2000, chunks=100_000).wanted == (1,)
+    assert choose_candidates(terms, {1: 9000, 2: 20}, most=2000, chunks=100_000).wanted == (2,)
+
+
+def test_the_words_of_a_phrase_are_always_looked_for_together() -> None:
+    chosen = choose_candidates([_term(1), _term(2)], {1: 50_000, 2: 60_000}, most=2000, chunks=100_000, certain=[(2, 1)])
+    assert chosen.together[0] == (2, 1)
 
 
 @pytest.mark.parametrize(
