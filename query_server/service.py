@@ -7,13 +7,13 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from query_server.access import LOCAL, NOBODY, Principal
 from query_server.answers import as_json
 from query_server.retrieve.encode import Encoded, Encoder
 from query_server.retrieve.explain import UNTRACED, Trace
-from query_server.retrieve.filters import make_filters, parse_time
+from query_server.retrieve.filters import EVERYTHING, Filters, make_filters, parse_time
 from query_server.retrieve.listing import (
     ListRequest,
     find_document,
@@ -34,6 +34,9 @@ from shared.database import Pool, open_pool
 from shared.documents import DocumentState
 from shared.embedding.protocol import Embedder
 from shared.errors import ConfigurationError, DocwellError, PermanentError
+
+if TYPE_CHECKING:
+    from query_server.retrieve.trace import Traced
 
 LONGEST_QUERY = 10_000
 """Characters of a query or a hypothetical answer."""
@@ -83,6 +86,7 @@ class SearchService:
         tags: Sequence[str] = (),
         modified_after: str = "",
         modified_before: str = "",
+        kinds: Sequence[str] = (),
         mode: Mode = "hybrid",
         hypothetical_answer: str = "",
         max_tokens: int = 4000,
@@ -100,6 +104,7 @@ class SearchService:
             tags=tags,
             modified_after=modified_after,
             modified_before=modified_before,
+            kinds=kinds,
         )
         request = SearchRequest(
             query=_checked(query, "query"),
@@ -121,6 +126,40 @@ class SearchService:
             for result, explanation in zip(found["results"], trace.explained.passages, strict=True):
                 result["explanation"] = as_json(explanation)
         return found
+
+    def trace(
+        self,
+        document_id: uuid.UUID,
+        query: str = "",
+        *,
+        filters: Filters = EVERYTHING,
+        limit: int = 5,
+        mode: Mode = "hybrid",
+        max_tokens: int = 4000,
+        principal: Principal = LOCAL,
+    ) -> Traced:
+        """What the searches of `principal` make of one document; with a `query`, up to its place in the answer."""
+        # Only `docwell why` asks this.
+        from query_server.retrieve.trace import trace_document
+
+        request = None
+        encoded = Encoded()
+        if query:
+            request = SearchRequest(
+                query=_checked(query, "query"), filters=filters, limit=limit, mode=mode, max_tokens=max_tokens
+            )
+            encoded = encoded if mode == "keyword" else self._encoder.encode(request.query)
+        return trace_document(
+            self._search,
+            self._snapshots,
+            document_id,
+            filters=filters,
+            request=request,
+            encoded=encoded,
+            principal=principal,
+            now=self._clock(),
+            rescan_seconds=self._rescan_seconds(),
+        )
 
     def read(
         self,

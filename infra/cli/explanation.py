@@ -20,14 +20,14 @@ def show_explanation(answer: Mapping[str, Any]) -> None:
     """Print the answer's explanation and, below it, those of its passages."""
     console = Console(width=max(shutil.get_terminal_size().columns, _WIDTH), highlight=False)
     for line in _answer_lines(answer["explanation"]):
-        console.print(Text(line))
+        console.print(Text(line), soft_wrap=True)
     if answer["explanation"]["terms"]:
         console.print(_terms(answer["explanation"]["terms"]))
     if answer["results"]:
         console.print(_passages(answer["results"]))
     for place, result in enumerate(answer["results"], start=1):
         for line in _details(result["explanation"]):
-            console.print(Text(f"{place}. {line}"))
+            console.print(Text(f"{place}. {line}"), soft_wrap=True)
 
 
 def _answer_lines(found: Mapping[str, Any]) -> Iterable[str]:

@@ -22,6 +22,9 @@ def search(
         typer.Option(help="Only documents that their source changed at or after this time: 2026-11-29, 2026-11-29T10:00:00Z."),
     ] = "",
     modified_before: Annotated[str, typer.Option(help="Only documents that their source changed before this time.")] = "",
+    kind: Annotated[
+        list[str] | None, typer.Option(help="Only passages of this kind: text, table, code or caption; may be repeated.")
+    ] = None,
     mode: Annotated[Literal["hybrid", "semantic", "keyword"], typer.Option(help="Which legs look.")] = "hybrid",
     hypothetical_answer: Annotated[
         str, typer.Option(help="A passage as a document would put the answer; it is looked for by meaning beside the query.")
@@ -44,6 +47,7 @@ def search(
             tags=tag or [],
             modified_after=modified_after,
             modified_before=modified_before,
+            kinds=kind or [],
             mode=mode,
             hypothetical_answer=hypothetical_answer,
             max_tokens=max_tokens,

@@ -254,7 +254,7 @@ def gather_evidence(connection: Connection[Any], request: SearchRequest, scope: 
 
 
 def _filters(filters: Filters) -> dict[str, Any]:
-    names = ("namespace", "path", "source", "tags", "modified_after", "modified_before")
+    names = ("namespace", "path", "source", "tags", "modified_after", "modified_before", "kinds")
     return {name: getattr(filters, name) for name in names if getattr(filters, name)}
 
 

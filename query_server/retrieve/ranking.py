@@ -49,21 +49,21 @@ def rank(legs: Legs, mode: Mode, calibration: Calibration | None) -> Ranking:
         for hit in hits:
             similarities[hit.key] = max(hit.similarity, similarities.get(hit.key, -1.0))
     certain = calibration.certain if calibration is not None else 2.0
-    fused = fuse(lists, lifted={hit.key: hit.exact for hit in legs.keyword if hit.exact})
-    return Ranking(
-        hits=tuple(
+    ranked = []
+    for one in fuse(lists, lifted={hit.key: hit.exact for hit in legs.keyword if hit.exact}):
+        similarity = similarities.get(one.key) if "semantic" in one.ranks else None
+        ranked.append(
             Hit(
-                key=hit.key,
-                score=hit.score,
-                ranks=hit.ranks,
-                exact=hit.lifted,
-                keyword_score=scores.get(hit.key),
-                similarity=similarities.get(hit.key),
-                certain=similarities.get(hit.key, -1.0) >= certain,
+                key=one.key,
+                score=one.score,
+                ranks=one.ranks,
+                exact=one.lifted,
+                keyword_score=scores.get(one.key) if "keyword" in one.ranks else None,
+                similarity=similarity,
+                certain=similarity is not None and similarity >= certain,
             )
-            for hit in fused
         )
-    )
+    return Ranking(hits=tuple(ranked))
 
 
 def _supported(legs: Legs, mode: Mode, calibration: Calibration | None) -> bool:

@@ -71,9 +71,9 @@ class Search:
         """
         cursor = decode_cursor(request.cursor, request.question)
         offset = cursor.offset if cursor is not None else 0
-        reranking = self._reranking() if request.mode == "hybrid" else None
+        reranking = self.reranking(request)
         with self._snapshots.open(principal) as connection:
-            scope = measure(connection, request.filters, now=now, rescan_seconds=rescan_seconds)
+            scope = measure(connection, request.filters, now=now, rescan_seconds=rescan_seconds, count_documents=trace.on)
             if cursor is not None and cursor.index_version != scope.index_version:
                 raise CursorExpired
             trace.lap("scope")
@@ -84,13 +84,18 @@ class Search:
             facts = self._facts(connection, request, encoded, scope, principal, ranked, gathered) if trace.on else None
             trace.lap("explain")
         gathered, order, problem = self.reorder(request, reranking, ranked, gathered, cursor)
-        trace.lap("rerank")
+        if reranking is not None:
+            trace.lap("rerank")
         answer = compose(request, encoded, scope, gathered, offset, order=order, rerank_problem=problem)
         trace.lap("compose")
         if facts is not None:
             shown = gathered.found[offset : offset + len(answer.results)]
             trace.explained = explain(dataclasses.replace(facts, order=order), shown, trace.milliseconds)
         return answer, ranked.use
+
+    def reranking(self, request: SearchRequest) -> Reranking | None:
+        """Who reads the passages again: nobody for a leg that is asked for alone, which answers in its own order."""
+        return self._reranking() if request.mode == "hybrid" else None
 
     def rank(
         self,

@@ -141,7 +141,7 @@ def stub_settings(url: str) -> dict[str, str]:
 def compare(runs: int = 5) -> list[dict[str, Any]]:
     """All systems in turn, `runs` times, in alternating order; documents a second of the cold run."""
     results: dict[str, list[dict[str, float]]] = {}
-    names = ["Docwell", *(name for name in DRIVERS if _is_there(name))]
+    names = ["Docwell", *(name for name in DRIVERS if is_there(name))]
     for number in range(runs):
         for name in names if number % 2 == 0 else reversed(names):
             one = _docwell_figures() if name == "Docwell" else _peer(name)
@@ -183,12 +183,22 @@ def _docwell_figures() -> dict[str, float]:
     }
 
 
-def _is_there(name: str) -> bool:
+def is_there(name: str) -> bool:
+    """Whether a peer's driver and its environment are installed."""
     environment, driver = DRIVERS[name]
     return (ENVIRONMENTS / environment / "bin" / "python").exists() and (PEERS / driver).exists()
 
 
 def _peer(name: str) -> dict[str, float]:
+    return _figures(name, run_peer(name))
+
+
+def run_peer(name: str) -> str:
+    """What a peer's driver prints when it takes in the corpus and searches it, with a PostgreSQL and an embedder of its own.
+
+    Raises:
+        RuntimeError: it failed; the message holds its last words.
+    """
     environment, driver = DRIVERS[name]
     with tempfile.TemporaryDirectory(prefix="docwell-peers-") as folder, _peer_postgres(Path(folder)):
         work = Path(folder) / "work"
@@ -212,13 +222,15 @@ def _peer(name: str) -> dict[str, float]:
         finally:
             embedder.terminate()
             embedder.wait(10)
-    return _figures(name, done.stdout, done.stderr)
+    if done.returncode:
+        raise RuntimeError(f"{name} failed:\n{done.stdout}\n{done.stderr[-2000:]}")
+    return done.stdout
 
 
-def _figures(name: str, output: str, errors: str) -> dict[str, float]:
+def _figures(name: str, output: str) -> dict[str, float]:
     cold = re.search(r"cold\D.*?([\d.]+)s ", output)
     if cold is None:
-        raise RuntimeError(f"{name} gave no figures:\n{output}\n{errors[-2000:]}")
+        raise RuntimeError(f"{name} gave no figures:\n{output}")
     seconds = float(cold.group(1))
     warm = re.search(r"warm\(unchanged\).*?([\d.]+)s ", output)
     figures = {"docs/s": FILES / seconds, "chunks/s": 3900 / seconds}

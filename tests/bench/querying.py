@@ -1,22 +1,32 @@
-"""How long a hybrid query takes, as the reader under row-level security: through the code, and through MCP over HTTP."""
+"""How long a hybrid query takes, as the reader under row-level security: through the code, and through MCP over HTTP.
+
+Beside it the peers that search too, over the same files in the same run, each on a PostgreSQL with the same settings; see
+`tests.bench.ingesting` for where they are looked for. What is not there is left out and said so.
+"""
 
 from __future__ import annotations
 
+import functools
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
+import psycopg
 from mcp import Client
 
+from infra.local.postgres import EmbeddedPostgres
 from infra.local.runtime import attach
 from query_server.service import open_service
 from shared.config import load_settings
 from tests.bench.figures import spread
-from tests.bench.ingesting import make_corpus, stub, stub_settings
+from tests.bench.ingesting import is_there, make_corpus, run_peer, stub, stub_settings
 from tests.bench.instance import Instance, running
 
 QUERIES = 100
+SEARCHING_PEERS = ("langchain", "llama-index", "haiku.rag")
+_PEER_FIGURES = re.compile(r"hybrid p50 (?P<p50>[\d.]+)ms p95 (?P<p95>[\d.]+)ms")
 
 
 def hybrid_latency() -> list[dict[str, Any]]:
@@ -32,22 +42,43 @@ def hybrid_latency() -> list[dict[str, Any]]:
         queries = [
             f"term{number * 7 % 4000} term{number * 13 % 4000} ERR-{number * 3:04d}-05 marker" for number in range(QUERIES)
         ]
+        _analyse(made)
+        markers = [f"ERR-{number:04d}-05 marker" for number in range(0, 300, 3)]
         rows = [
             {
                 "measure": f"hybrid query through the code, ms ({summary['chunks']} chunks)",
                 **spread(_through_code(made, queries)),
             },
+            {"measure": "the peers' queries through the code, ms", **spread(_through_code(made, markers))},
             {"measure": "hybrid query through MCP over HTTP, ms", **spread(_through_mcp(made, queries))},
         ]
+        rows += [_peer(name) for name in SEARCHING_PEERS]
         rows += [{"measure": f"peak memory of {name}, MiB", **spread([peak])} for name, peak in made.peak_memory().items()]
     return rows
+
+
+def _analyse(made: Instance) -> None:
+    """As the scheduler does some time after an ingest."""
+    home = made.folder / "home"
+    with psycopg.connect(EmbeddedPostgres(home).superuser_conninfo, dbname="docwell", autocommit=True) as connection:
+        connection.execute("ANALYZE")
+
+
+def _peer(name: str) -> dict[str, Any]:
+    """A peer asks for an exact marker in each query, without an LLM, its embedder a stub too."""
+    if not is_there(name):
+        return {"measure": f"{name}: not installed, left out"}
+    found = _PEER_FIGURES.search(run_peer(name))
+    if found is None:
+        raise RuntimeError(f"{name} printed no time of a query")
+    return {"measure": f"{name}: its hybrid query, ms", "p50": float(found["p50"]), "p95": float(found["p95"]), "n": QUERIES}
 
 
 def _through_code(made: Instance, queries: Sequence[str]) -> list[float]:
     settings, _ = load_settings(made.environment)
     with open_service(attach(settings)) as service:
         service.search(queries[0])
-        return [_milliseconds(lambda query=query: service.search(query)) for query in queries]
+        return [_milliseconds(functools.partial(service.search, query)) for query in queries]
 
 
 def _through_mcp(made: Instance, queries: Sequence[str]) -> list[float]:

@@ -46,6 +46,7 @@ MEASURES: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "corpora": reading.states,
     "parsers": reading.beside_general,
     "parsing": parsing.pages_a_second,
+    "formats": parsing.formats,
     "memory": parsing.memory,
 }
 

@@ -173,6 +173,12 @@ def test_both_legs_obey_every_combination_of_filters_and_bring_all_that_are_want
         assert places.keys() == set(keys)
 
 
+def test_a_search_can_ask_for_tables_and_code_alone(library: list[Indexed], module_database: Database) -> None:
+    with serving(module_database) as service:
+        results = service.search("alpha", kinds=["code", "table"], limit=50)["results"]
+    assert {one["chunk_id"] for one in results} == {str(one.chunk_id) for one in library if one.kind in ("code", "table")}
+
+
 def test_conditions_that_are_not_set_are_not_in_the_statement() -> None:
     assert (EVERYTHING.on_documents, EVERYTHING.on_passages) == ("", "")
     one = Filters(tags=("a",))

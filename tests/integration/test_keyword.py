@@ -83,6 +83,16 @@ def test_a_name_in_a_query_lifts_the_passages_that_hold_the_rest(corpus: Corpus,
     assert _ask(service, "setup.md", path="b/*") == ["b/setup.md"]
 
 
+def test_of_many_files_with_one_name_the_path_or_the_filter_decides(corpus: Corpus, service: SearchService) -> None:
+    for number in range(15):
+        add(corpus, f"d{number}/README.md", text_chunk(f"words of {number}"))
+    add(corpus, "deeply/nested/folder/README.md", text_chunk("the deep one"))
+    assert len(_ask(service, "README.md", limit=50)) == 10
+    for query in ("see folder/readme.md", "/deeply/nested/folder/README.md", "nested\\folder\\README.md"):
+        assert _ask(service, query)[0] == "deeply/nested/folder/README.md"
+    assert _ask(service, "README.md", path="deeply/**") == ["deeply/nested/folder/README.md"]
+
+
 def test_a_moved_file_is_found_by_its_new_name_alone(corpus: Corpus, service: SearchService) -> None:
     add(corpus, "old-name.md", text_chunk("some words"))
     corpus.connection.execute("UPDATE docwell.document SET path = 'new/fresh-name.md'")
