@@ -91,6 +91,8 @@ def _details(found: Mapping[str, Any]) -> Iterable[str]:
         yield f"holds the identifiers {', '.join(map(plain, found['identifiers']))}"
     if found.get("phrases"):
         yield f"holds the phrases {', '.join(map(plain, found['phrases']))}"
+    if found.get("named"):
+        yield "its document is named in the question"
     for name, saying in (("merged", "goes on in"), ("collapsed", "is said again in")):
         for part in found.get(name, ()):
             ranks = [f"{leg} {part[f'{leg}_rank']}" for leg in ("keyword", "semantic") if f"{leg}_rank" in part]

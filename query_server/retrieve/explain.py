@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, LiteralString
 
@@ -17,12 +17,13 @@ from query_server.retrieve.confidence import calibration_of
 from query_server.retrieve.filters import Filters
 from query_server.retrieve.keyword import COUNT_UP_TO, ChunkKey
 from query_server.retrieve.legs import DEPTH, Legs
+from query_server.retrieve.names import named_chunks
 from query_server.retrieve.ranking import MEANINGFUL_COVERAGE, Hit, Ranking
 from query_server.retrieve.request import SearchRequest
 from query_server.retrieve.rerank import BY_FUSION, Order
 from query_server.retrieve.scope import Scope
 from query_server.retrieve.semantic import Space
-from shared.lexical import QueryTerms, TermKind, counting_vectors, fold_phrase, query_terms
+from shared.lexical import OTHER_FORMS, QueryTerms, counting_vectors, fold_phrase, query_terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +60,8 @@ class Part:
 class PassageExplanation:
     """Where a passage's place comes from. Ranks are 1-based; all but `merged` and `collapsed` are of its best chunk.
 
-    `exact_hits` counts the identifiers and quoted phrases that put it in front of others; an identifier that stands in many
-    chunks is held and does not count.
+    `exact_hits` counts the identifiers and quoted phrases that put it in front of others, and its document's name (`named`: the
+    query names it); an identifier that stands in many chunks is held and does not count.
     """
 
     fused_rank: int | None
@@ -69,6 +70,7 @@ class PassageExplanation:
     terms: tuple[HeldTerm, ...]
     identifiers: tuple[str, ...] = ()
     phrases: tuple[str, ...] = ()
+    named: bool | None = None
     keyword_rank: int | None = None
     keyword_score: float | None = None
     semantic_rank: int | None = None
@@ -133,13 +135,15 @@ class Explained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What the snapshot says for an explanation. `counts` are those of the query's terms, in their order, by chunk."""
+    """What the snapshot says for an explanation. `counts` are those of the query's terms, in their order, by chunk; `named` are
+    the chunks of documents that the query names."""
 
     query: QueryTerms
     idf: Sequence[float]
     frequencies: Mapping[int, int]
     counts: Mapping[ChunkKey, Sequence[int]]
     namespaces: tuple[str, ...]
+    named: Set[ChunkKey] = frozenset()
 
 
 class Trace:
@@ -250,6 +254,7 @@ def gather_evidence(connection: Connection[Any], request: SearchRequest, scope: 
         frequencies=frequencies,
         counts={(row[0], row[1]): [int(count) for count in row[2]] for row in rows},
         namespaces=tuple(row[0] for row in connection.execute(_NAMESPACES, (audiences,)).fetchall()),
+        named={key for chunks in named_chunks(connection, scope, request.filters, query.text) for key in chunks},
     )
 
 
@@ -293,14 +298,16 @@ def _passage(found: Found, fused_rank: int | None, facts: Facts) -> PassageExpla
         for term, idf, count in zip(query.terms, facts.evidence.idf, counts, strict=True)
         if count
     ]
+    words = {term.word for term, _ in held if term.kind not in OTHER_FORMS}
     return PassageExplanation(
         fused_rank=fused_rank,
         fused_score=round(hit.score, 6),
         exact_hits=hit.exact,
-        # The exact form of a word that is held by its stem too says nothing of its own.
-        terms=tuple(one for term, one in held if term.kind is not TermKind.EXACT or len(held) == 1),
+        # Another form of a word that is held as it was asked for says nothing of its own.
+        terms=tuple(one for term, one in held if term.kind not in OTHER_FORMS or term.word not in words),
         identifiers=tuple(term.surface for term, _ in held if term in query.identifiers),
         phrases=tuple(phrase for phrase in query.phrases if phrase in _searched_text(found.best)),
+        named=True if hit.key in facts.evidence.named else None,
         keyword_rank=hit.ranks.get("keyword"),
         keyword_score=None if hit.keyword_score is None else round(hit.keyword_score, 4),
         semantic_rank=hit.ranks.get("semantic"),

@@ -151,8 +151,8 @@ def front_length(found: Sequence[Found]) -> int:
 def reorder(found: Sequence[Found], order: Order) -> tuple[Found, ...] | None:
     """The passages in this order; None when it is one of other passages.
 
-    What holds more of the identifiers and quoted phrases that were asked for stays in front, as in the fusion: a model that
-    judges meaning is a poor judge of names.
+    What holds more of the identifiers, quoted phrases and file names that were asked for stays in front, as in the fusion: a
+    model that judges meaning is a poor judge of names.
     """
     front = _front(found)
     if any(one.best.hit.key not in order.scores for one in front):

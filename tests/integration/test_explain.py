@@ -87,6 +87,22 @@ def test_identifiers_and_phrases_that_lift_a_passage_are_named(corpus: Corpus, s
     assert (identifier["term"], identifier["chunks"]) == ("err-0042", 1)
 
 
+def test_a_document_that_the_question_names_says_so(corpus: Corpus, service: SearchService) -> None:
+    add(corpus, "docs/billing.md", text_chunk("alpha beta"))
+    add(corpus, "docs/other.md", text_chunk("alpha alpha"))
+    first, second = service.search("alpha in billing.md", explain=True)["results"]
+    assert (first["path"], first["explanation"]["named"], first["explanation"]["exact_hits"]) == ("docs/billing.md", True, 1)
+    assert "named" not in second["explanation"]
+
+
+def test_a_word_that_is_held_in_another_form_is_shown_in_that_form(corpus: Corpus, service: SearchService) -> None:
+    add(corpus, "a.md", text_chunk("alpha Kündigungen"))
+    [result] = service.search("alpha Kündigung", mode="keyword", explain=True)["results"]
+    held = [term["term"] for term in result["explanation"]["terms"]]
+    assert held[0] == "alpha"
+    assert len(held) == 2, "the beginning that both share"
+
+
 def test_what_was_merged_and_what_collapsed_is_listed(corpus: Corpus, service: SearchService) -> None:
     said = "alpha is told in words that come again and again in this document of ours today "
     add(
