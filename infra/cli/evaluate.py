@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -66,9 +67,10 @@ def evaluate(
     if hyde and not any(one.answers for one in asked.questions):
         raise typer.BadParameter("--hyde needs `answers` in the questions, and none of the set has any.")
 
-    current = settings()
     now = datetime.now(UTC)
     folder = out if out is not None else Path(RESULTS) / f"{_file_name(asked.name)}-{now:%Y%m%dT%H%M%S}"
+    _check_writable(folder)
+    current = settings()
     facts: dict[str, Any] = {"set": asked.name, "measured": f"{now:%Y-%m-%dT%H:%M:%SZ}"}
     if len(asked.questions) < len(questions.questions):
         facts["sample"] = {"of": len(questions.questions), "seed": seed}
@@ -104,7 +106,9 @@ def evaluate(
 
 
 def _read(path: Path) -> QuestionSet:
-    from query_server.evaluate.sets import BadSet, parse_live_set, read_corpus_set
+    from query_server.evaluate.corpus_set import read_corpus_set
+    from query_server.evaluate.live_set import parse_live_set
+    from query_server.evaluate.sets import BadSet
 
     if path.is_dir():
         return read_corpus_set(path)
@@ -115,6 +119,15 @@ def _read(path: Path) -> QuestionSet:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadSet(f"{path} cannot be read: {' '.join(str(error).split())}.") from error
     return parse_live_set(value, name=path.stem)
+
+
+def _check_writable(folder: Path) -> None:
+    """Said before the work rather than after it."""
+    nearest = folder
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise typer.BadParameter(f"The results cannot be written to {folder}: {nearest} is no folder that can be written to.")
 
 
 def _file_name(name: str) -> str:
@@ -203,7 +216,12 @@ def _figures(
     from query_server.evaluate.summary import summarise
 
     last = answered[-1].judged[HYBRID.name]
-    summary = {**facts, "index_version": last.index_version, "pending": last.pending, **summarise(answered, systems)}
+    summary = {
+        **facts,
+        "index_version": last.index_version,
+        "pending": max(one.judged[HYBRID.name].pending for one in answered),
+        **summarise(answered, systems),
+    }
     ids = {file_stem(document.id): document.id for document in asked.documents or ()}
     return summary, make_record(asked.name, answered, ids=ids)
 

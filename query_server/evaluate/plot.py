@@ -71,7 +71,7 @@ def _curve(name: str, curve: Sequence[float], low: float, number: int) -> list[s
         _text(left + 32, y + 4, name, colour=colour),
     ]
     if len(curve) >= DEPTH:
-        parts.append(_text(left + 32, y + 19, f"@1 {curve[0]:.2f}  @5 {curve[4]:.2f}  @10 {curve[9]:.2f}", size=10))
+        parts.append(_text(left, y + 19, f"@1 {curve[0]:.2f}  @5 {curve[4]:.2f}  @10 {curve[9]:.2f}", size=10))
     return parts
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from query_server.evaluate.metrics import first_right, measure
 from query_server.evaluate.sets import Question
 from query_server.retrieve.request import Mode
+from query_server.service import LONGEST_QUERY
 from shared.errors import PermanentError, ServiceUnavailable
 
 DEPTH = 100
@@ -131,7 +132,7 @@ def _ask_one(service: Searches, question: Question, system: System, namespace: s
             limit=limit,
             namespace=namespace,
             mode=system.mode,
-            hypothetical_answer=question.answers[0] if system.hyde else "",
+            hypothetical_answer=question.answers[0][:LONGEST_QUERY] if system.hyde else "",
             max_tokens=_NO_LIMIT,
         )
         _refuse_half_answers(answer, namespace)

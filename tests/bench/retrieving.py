@@ -1,91 +1,78 @@
-"""Hit rates of a retrieval set: a folder with `corpus.jsonl`, `queries.jsonl` and `qrels.tsv`, written out as Markdown files."""
+"""How well questions are answered: every retrieval set through `docwell eval`, on an instance of its own."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from infra.local.runtime import attach
-from query_server.service import SearchService, open_service
-from shared.config import load_settings
-from tests.bench.instance import ROOT, running
+from tests.bench.instance import ROOT, Instance, running
 
 SETS = Path(os.environ.get("EVAL_SETS", ROOT.parent / "shared" / "eval"))
-NAME = "claude-docs"
-DEPTH = 10
+"""A folder of sets, or one set."""
+
+RESULTS = ROOT / "bench-results" / "retrieval"
+METRICS = ("ndcg@10", "hit@5", "hit@10", "mrr")
+LARGE, SAMPLE, SEED = 1000, 300, 0
+"""Of a set with more questions than the first a sample is asked, of the second's size, chosen by chance with the third."""
+
+SUFFIXES = {"cookbook-code-chunks": ".rs", "cookbook-code-files": ".rs"}
+"""What the texts of a set are, where their rows do not say."""
 
 
-def hit_rates(modes: tuple[str, ...] = ("hybrid", "semantic", "keyword")) -> list[dict[str, Any]]:
-    """`hit@k`: the share of questions with a right document among the documents of the first passages, k of them.
-
-    Asked through the code behind `docwell search`.
-    """
-    folder = SETS / NAME
-    if not folder.is_dir():
-        return [{"set": f"{NAME} is not there (EVAL_SETS), left out"}]
-    right: dict[str, set[str]] = {}
-    for line in (folder / "qrels.tsv").read_text().splitlines()[1:]:
-        query, document, _ = line.split("\t")
-        right.setdefault(query, set()).add(file_name(document))
-    queries = [json.loads(line) for line in (folder / "queries.jsonl").read_text().splitlines()]
+def hit_rates() -> list[dict[str, Any]]:
+    """All metrics of each set: each leg, both, and both with the set's answer as hypothetical answer where it has answers."""
+    sets = [SETS] if (SETS / "corpus.jsonl").is_file() else sorted(path.parent for path in SETS.glob("*/corpus.jsonl"))
+    if not sets:
+        return [{"set": f"there are none in {SETS} (EVAL_SETS)"}]
+    rows: list[dict[str, Any]] = []
     with running() as made:
-        files = made.folder / "files"
-        files.mkdir()
-        documents = write_out(folder, files)
-        summary = made.run("ingest", str(files))["summary"]
-        settings, _ = load_settings(made.environment)
-        with open_service(attach(settings)) as service:
-            return [_figures(service, queries, right, mode, documents, summary["chunks"]) for mode in modes]
+        for folder in sets:
+            rows += _rows(_measure(made, folder))
+    return rows
 
 
-def _figures(
-    service: SearchService, queries: list[dict[str, Any]], right: dict[str, set[str]], mode: str, documents: int, chunks: int
-) -> dict[str, Any]:
-    ranks = [_rank(service.search(one["text"], limit=50, mode=mode, max_tokens=100_000), right[one["id"]]) for one in queries]
-    return {
-        "set": NAME,
-        "mode": mode,
-        "documents": documents,
-        "chunks": chunks,
-        "questions": len(queries),
-        "hit@1": _share(ranks, 1),
-        "hit@5": _share(ranks, 5),
-        "hit@10": _share(ranks, 10),
-        "mrr": sum(1 / rank for rank in ranks if rank) / len(ranks),
-    }
+def _measure(made: Instance, folder: Path) -> dict[str, Any]:
+    """One set, loaded, asked and removed again."""
+    options = ["--compare", "--out", str(RESULTS / folder.name)]
+    questions = [json.loads(line) for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
+    if any(question.get("answers") for question in questions):
+        options.append("--hyde")
+    if len(questions) > LARGE:
+        options += ["--sample", str(SAMPLE), "--seed", str(SEED)]
+    if folder.name in SUFFIXES:
+        options += ["--suffix", SUFFIXES[folder.name]]
+    summary: dict[str, Any] = made.run("eval", str(folder), *options)
+    return summary
 
 
-def file_name(document_id: str) -> str:
-    """A file name for a document of a set."""
-    return hashlib.sha256(document_id.encode()).hexdigest()[:16] + ".md"
+def _rows(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    of = summary["sample"]["of"] if "sample" in summary else summary["questions"]
+    asked = [(name, summary["legs"][name]) for name in ("keyword", "semantic")] + [("hybrid", summary)]
+    if "hyde" in summary:
+        asked.append(("hybrid + answer", summary["hyde"]))
+    for name, figures in asked:
+        yield {
+            "set": summary["set"],
+            "documents": summary["documents"],
+            "chunks": summary["chunks"],
+            "questions": figures["n"],
+            "of": of,
+            "asked": name,
+            **{metric: f"{figures[metric]:.3f}" for metric in METRICS},
+            "against": _against(summary, name),
+        }
 
 
-def write_out(folder: Path, target: Path) -> int:
-    """The set's corpus as Markdown files; returns how many."""
-    count = 0
-    for line in (folder / "corpus.jsonl").read_text().splitlines():
-        one = json.loads(line)
-        text: str = one["text"]
-        title: str = one["title"]
-        if text.startswith(title):
-            text = text[len(title) :].lstrip("\n")
-        (target / file_name(one["id"])).write_text(f"# {title}\n\n{text}")
-        count += 1
-    return count
-
-
-def _rank(answer: Mapping[str, Any], right: set[str]) -> int | None:
-    seen: list[str] = []
-    for result in answer["results"]:
-        name = Path(result["path"]).name
-        if name not in seen:
-            seen.append(name)
-    return next((rank for rank, name in enumerate(seen, start=1) if name in right), None)
-
-
-def _share(ranks: list[int | None], depth: int) -> float:
-    return sum(rank is not None and rank <= depth for rank in ranks) / len(ranks)
+def _against(summary: Mapping[str, Any], asked: str) -> str | None:
+    """The hybrid search against the better leg, or with the answer against without, by ndcg@10."""
+    if asked == "hybrid":
+        one = summary["hybrid_against_better_leg"]["ndcg@10"]
+        other = one["leg"]
+    elif asked == "hybrid + answer":
+        one, other = summary["hyde"]["against_without"]["ndcg@10"], "hybrid"
+    else:
+        return None
+    return f"{other} {one['difference']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}] p {one['p_value']:.4f}"

@@ -21,9 +21,10 @@ from ingest_worker.catalogue.sources import ensure_namespace, ensure_source
 from ingest_worker.jobs import table as jobs
 from ingest_worker.parse.cage import CageLimits, ParserCage
 from ingest_worker.pipeline import Tools
+from query_server.evaluate.live_set import parse_live_set
 from query_server.evaluate.record import make_record
 from query_server.evaluate.run import HYBRID, KEYWORD, SEMANTIC, Answered, ask
-from query_server.evaluate.sets import QuestionSet, parse_live_set
+from query_server.evaluate.sets import QuestionSet
 from query_server.evaluate.summary import summarise, worse_or_better
 from shared.config import Settings
 from shared.database import connect, open_pool

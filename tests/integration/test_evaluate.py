@@ -186,6 +186,7 @@ def test_what_cannot_be_measured_is_wrong_usage_or_says_why(run: Run, corpus: Co
     assert run("eval", "off.yaml", "--min-hit-rate", "0.5").exit_code == 2
     assert run("eval", "off.yaml", "--hyde").exit_code == 2
     assert run("eval", "off.yaml", "--against", "none").exit_code == 2
+    assert run("eval", "off.yaml", "--out", "off.yaml/results").exit_code == 2
     empty = run("eval", "off.yaml")
     assert isinstance(empty.exception, PermanentError)
     assert "Nothing is indexed" in str(empty.exception)

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from query_server.evaluate.corpus_set import read_corpus_set
+from query_server.evaluate.live_set import parse_live_set
 from query_server.evaluate.run import rank_gains
-from query_server.evaluate.sets import BadSet, CorpusDocument, Expected, Question, file_stem, parse_live_set, read_corpus_set
+from query_server.evaluate.sets import BadSet, CorpusDocument, Expected, Question, file_stem
 
 
 def _write(folder: Path, corpus: list[Any], queries: list[Any], qrels: str) -> Path:
@@ -54,6 +56,7 @@ def test_a_question_keeps_its_id_when_others_come_before_it() -> None:
         ([{"query": "x", "path": []}], "leave it out"),
         ([{"query": "x"}, {"query": "x"}], "is there twice"),
         ([{"query": ["x"]}], "a text is expected"),
+        ([{"query": "x" * 10_001}], "longer than the 10000 characters"),
         ({"queries": [{"query": "x"}], "namspace": "n"}, "nearest known one is `namespace`"),
     ],
 )
@@ -163,6 +166,12 @@ def test_a_document_that_lies_beside_the_corpus_is_taken_as_it_is(tmp_path: Path
 def test_judgements_that_cannot_be_read_are_refused(tmp_path: Path, qrels: str, said: str) -> None:
     folder = _write(tmp_path, [{"id": "d", "text": "t"}], [{"id": "q", "text": "a"}], qrels)
     with pytest.raises(BadSet, match=said):
+        read_corpus_set(folder)
+
+
+def test_a_document_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    folder = _write(tmp_path, [{"id": "d", "text": "a"}, {"id": "d", "text": "b"}], [{"id": "q", "text": "a"}], "q\td\t1\n")
+    with pytest.raises(BadSet, match="'d' is there 2 times"):
         read_corpus_set(folder)
 
 
