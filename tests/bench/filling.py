@@ -20,6 +20,7 @@ from pgvector.psycopg import register_vector
 from psycopg import Connection, sql
 
 from infra.local.provision import OWNER
+from ingest_worker.catalogue.common_terms import sample_overdue
 from shared.database import connect
 from shared.embedding.fingerprint import Fingerprint
 from shared.lexical import MOST_COUNTED, TERM_SPACE, term_counts
@@ -111,6 +112,8 @@ def fill(superuser: str, chunks: int, *, real: Path | None = None, seed: int = 4
         for _, definition in indexes:
             connection.execute(definition.encode())
         connection.execute(_COUNT)
+        while sample_overdue(connection) is not None:
+            pass  # the scheduler weighs the common terms of one audience at a time
         connection.execute("VACUUM ANALYZE")
     return Filled(vectors=vectors, words=words)
 

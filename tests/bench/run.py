@@ -28,6 +28,7 @@ from tests.bench import (  # noqa: E402
     recovering,
     rescanning,
     retrieving,
+    scaling,
     starting,
 )
 from tests.bench.figures import table  # noqa: E402
@@ -39,6 +40,7 @@ MEASURES: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "ingest": ingesting.compare,
     "edit": editing.one_paragraph,
     "rescan": rescanning.unchanged,
+    "scaling": scaling.scaling,
     "query": querying.hybrid_latency,
     "load": loading.search_during_ingest,
     "recovery": recovering.recovery,
