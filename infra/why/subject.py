@@ -61,6 +61,10 @@ _BY_FILE_NAME: LiteralString = """
     WHERE right(d.path, length(%(ending)s)) = %(ending)s AND d.state <> 'deleted'
     ORDER BY d.path LIMIT 21
 """
+_AT: LiteralString = """
+    SELECT d.document_id FROM docwell.document d JOIN docwell.source s USING (source_id)
+    WHERE s.name = %(source)s AND d.path = %(path)s
+"""
 _LEFT_OUT: LiteralString = """
     SELECT s.name, l.path FROM docwell.left_out l JOIN docwell.source s USING (source_id)
     WHERE l.path = %(path)s OR right(l.path, length(%(ending)s)) = %(ending)s
@@ -83,7 +87,9 @@ def find_subject(connection: Connection[Any], name: str, *, directory: Path) -> 
         hint = str(error).partition("\n")[2]
     found = _on_disk(name, directory, sources)
     if found is not None and found.source is not None:
-        return found
+        # The way there may have gone through a link: its document is called by where its source's folder is.
+        document_id = _in_source(connection, found)
+        return found if document_id is None else _of_document(connection, name, document_id, sources)
     by_name = _by_file_name(connection, name)
     if by_name is not None:
         return _of_document(connection, name, by_name, sources)
@@ -120,6 +126,11 @@ def _on_disk(name: str, directory: Path, sources: Sequence[SourceRow]) -> Subjec
         if not inside.startswith(("/", "..")) and os.path.lexists(f"{source.root}/{inside}"):
             return Subject(asked=name, source=source, name=inside)
     return Subject(asked=name, name=absolute) if os.path.lexists(absolute) else None
+
+
+def _in_source(connection: Connection[Any], found: Subject) -> uuid.UUID | None:
+    row = connection.execute(_AT, {"source": found.source and found.source.name, "path": found.path}).fetchone()
+    return None if row is None else row[0]
 
 
 def _by_file_name(connection: Connection[Any], name: str) -> uuid.UUID | None:

@@ -212,6 +212,15 @@ def test_a_file_that_is_gone_and_a_document_that_was_deleted(folder: Folder, ask
     assert "was deleted" in " ".join(_stage(answer, "seen").evidence)
 
 
+def test_a_file_is_its_document_whichever_way_leads_to_it(folder: Folder, ask: Ask, tmp_path: Path) -> None:
+    folder.write("sub/[a]*.md", age=60)
+    folder.sweep()
+    (tmp_path / "link").symlink_to(folder.root)
+    ids = {ask(name).document_id for name in ("sub/[a]*.md", "[a]*.md", "docs/sub/../sub/[a]*.md", "link/sub/[a]*.md")}
+    assert len(ids) == 1
+    assert None not in ids
+
+
 def test_a_file_that_is_being_written_has_to_rest(folder: Folder, corpus: Corpus, ask: Ask, tmp_path: Path) -> None:
     file = folder.write("a.md")
     corpus.connection.execute("UPDATE docwell.source SET watcher_seen = now()")
