@@ -12,14 +12,14 @@ from query_server.retrieve.legs import Legs
 from query_server.retrieve.request import Mode
 
 MEANINGFUL_COVERAGE = 0.2
-"""A hybrid answer rests on keyword hits alone only when one of them holds this share of what was asked for, by weight: the
-word `world` alone is no hit for `who won the 1998 world cup`."""
+"""Where cosines say nothing (a model that is away, or that nobody measured), a hybrid answer rests on keyword hits only when one
+of them holds this share of what was asked for, by weight: the word `world` alone is no hit for `who won the 1998 world cup`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
     """A chunk in the ranking. `ranks` are 1-based, by leg; `exact` counts the identifiers and quoted phrases of the query that
-    it holds; `certain` means that its cosine is one that only right passages have."""
+    it holds; `certain` means that what speaks for it speaks, by measurement, for right passages only."""
 
     key: ChunkKey
     score: float
@@ -48,7 +48,7 @@ def rank(legs: Legs, mode: Mode, calibration: Calibration | None) -> Ranking:
     for hits in legs.semantic:
         for hit in hits:
             similarities[hit.key] = max(hit.similarity, similarities.get(hit.key, -1.0))
-    certain = calibration.certain if calibration is not None else 2.0
+    coverages = {hit.key: hit.coverage for hit in legs.keyword}
     ranked = []
     for one in fuse(lists, lifted={hit.key: hit.exact for hit in legs.keyword if hit.exact}):
         similarity = similarities.get(one.key) if "semantic" in one.ranks else None
@@ -60,17 +60,35 @@ def rank(legs: Legs, mode: Mode, calibration: Calibration | None) -> Ranking:
                 exact=one.lifted,
                 keyword_score=scores.get(one.key) if "keyword" in one.ranks else None,
                 similarity=similarity,
-                certain=similarity is not None and similarity >= certain,
+                certain=_certain(one.ranks, similarity, coverages.get(one.key, 0.0), mode, calibration),
             )
         )
     return Ranking(hits=tuple(ranked))
 
 
+def _certain(
+    ranks: Mapping[str, int], similarity: float | None, coverage: float, mode: Mode, calibration: Calibration | None
+) -> bool:
+    if similarity is None or calibration is None:
+        return False
+    if mode == "semantic":
+        return similarity >= calibration.certain_alone
+    both_first = ranks.get("keyword") == 1 == ranks.get("semantic")
+    return both_first and similarity + calibration.coverage * coverage >= calibration.certain
+
+
 def _supported(legs: Legs, mode: Mode, calibration: Calibration | None) -> bool:
     """Whether anything found is about the question."""
-    similarities = [hit.similarity for hits in legs.semantic for hit in hits[:1]]
-    if similarities and (calibration is None or max(similarities) >= calibration.relevant):
-        return True
+    nearest = max((hit.similarity for hits in legs.semantic for hit in hits[:1]), default=None)
     if mode == "keyword":
         return bool(legs.keyword)
-    return any(hit.exact or hit.coverage >= MEANINGFUL_COVERAGE for hit in legs.keyword)
+    if any(hit.exact for hit in legs.keyword):
+        return True
+    coverage = max((hit.coverage for hit in legs.keyword), default=0.0)
+    if nearest is None:
+        return coverage >= MEANINGFUL_COVERAGE
+    if calibration is None:
+        return True
+    if mode == "semantic":
+        return nearest >= calibration.relevant_alone
+    return nearest + calibration.coverage * coverage >= calibration.relevant

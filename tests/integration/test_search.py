@@ -14,6 +14,7 @@ import pytest
 
 from query_server.access import LOCAL, NOBODY, Principal, scope
 from query_server.retrieve.filters import EVERYTHING
+from query_server.retrieve.fusion import K
 from query_server.retrieve.keyword import FrequencyCache, keyword_leg
 from query_server.retrieve.request import Mode
 from query_server.retrieve.scope import measure
@@ -71,7 +72,7 @@ def test_a_passage_comes_with_all_that_a_citation_needs(corpus: Corpus, service:
         "page_start": 3,
         "page_end": 3,
         "kind": "text",
-        "score": pytest.approx(2 / 61, abs=1e-6),
+        "score": pytest.approx(2 / (K + 1), abs=1e-6),
         "score_kind": "rrf",
         "matched_by": ["keyword", "semantic"],
         "high_confidence": False,
