@@ -149,9 +149,8 @@ def _corpus(asked: QuestionSet, current: Settings, *, suffix: str, keep: bool) -
     wake = celery_wake(make_app(current), most=current.worker_concurrency or 4)
     documents = asked.documents or ()
     with (
-        owner_connection() as connection,
         _Progress("documents") as say,
-        Loader(connection, wake, say=say).loaded(asked.name, documents, suffix=suffix, keep=keep) as loaded,
+        Loader(owner_connection, wake, say=say).loaded(asked.name, documents, suffix=suffix, keep=keep) as loaded,
     ):
         yield loaded
 

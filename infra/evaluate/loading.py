@@ -8,7 +8,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
@@ -43,12 +43,13 @@ class Loaded:
 class Loader:
     """Loads one corpus; clock and sleep are injected.
 
-    `wake` calls workers for so many jobs, `say` tells a person how far it is: documents done, and all.
+    `connect` opens a connection as the owner, each statement a transaction of its own. `wake` calls workers for so many jobs, `say`
+    tells a person how far it is: documents done, and all.
     """
 
     def __init__(
         self,
-        connection: Connection[Any],
+        connect: Callable[[], AbstractContextManager[Connection[Any]]],
         wake: Callable[[int], None],
         *,
         say: Callable[[int, int], None] = lambda _done, _all: None,
@@ -56,7 +57,7 @@ class Loader:
         sleep: Callable[[float], None] = time.sleep,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        self._connection = connection
+        self._connect = connect
         self._wake = wake
         self._say = say
         self._clock = clock
@@ -73,43 +74,35 @@ class Loader:
             ServiceUnavailable: no worker takes the documents.
             PermanentError: not one of the documents could be taken in.
         """
-        remove_leftovers(self._connection)
         namespace = _free_name(name)
-        number = self._begin(namespace)
+        number: int | None = None
         kept = False
         try:
-            loaded = self._load(namespace, documents, suffix)
-            if keep:
-                self._keep(number)
-                kept = True
-            yield loaded
+            with self._connect() as connection:
+                remove_leftovers(connection)
+                number = _begin(connection, namespace)
+                loaded = self._load(connection, namespace, documents, suffix)
+                if keep:
+                    connection.execute(_DESCRIBE, (None, number))
+                    kept = True
+                yield loaded
         finally:
-            if not kept:
-                drop_namespace(self._connection, number)
-            self._connection.execute(_UNLOCK, (_lock_key(namespace),))
+            if number is not None and not kept:
+                # An interrupt may have left the other connection in the middle of a statement.
+                with self._connect() as connection:
+                    drop_namespace(connection, number)
 
-    def _begin(self, namespace: str) -> int:
-        # Held by this session before others can see the namespace, and gone with the session: so leftovers are told apart.
-        self._connection.execute(_LOCK, (_lock_key(namespace),))
-        with self._connection.transaction():
-            number = ensure_namespace(self._connection, namespace)
-            self._connection.execute(_DESCRIBE, (MARK, number))
-        return number
-
-    def _keep(self, number: int) -> None:
-        self._connection.execute(_DESCRIBE, (None, number))
-
-    def _load(self, namespace: str, documents: Sequence[CorpusDocument], suffix: str) -> Loaded:
+    def _load(self, connection: Connection[Any], namespace: str, documents: Sequence[CorpusDocument], suffix: str) -> Loaded:
         jobs: list[uuid.UUID] = []
         for document in documents:
             pushed = _pushed(namespace, document, suffix)
-            job = accept(self._connection, pushed).job_id
+            job = accept(connection, pushed).job_id
             if job is not None:
                 jobs.append(job)
             if len(jobs) % BATCH == 1:
                 self._wake(BATCH)
         self._wake(len(jobs))
-        ended = self._follow(jobs)
+        ended = self._follow(connection, jobs)
         read = [one for one in ended if one.chunks]
         if not read:
             reason = next((one.reason for one in ended if one.reason), "it has no documents")
@@ -121,16 +114,16 @@ class Loader:
             failed=len(ended) - len(read),
         )
 
-    def _follow(self, jobs: Sequence[uuid.UUID]) -> list[Ended]:
+    def _follow(self, connection: Connection[Any], jobs: Sequence[uuid.UUID]) -> list[Ended]:
         waiting, ended = list(jobs), list[Ended]()
         idle_since = self._clock()
         while waiting:
-            done = ended_jobs(self._connection, waiting[:BATCH])
+            done = ended_jobs(connection, waiting[:BATCH])
             ended += done
             gone = {one.job_id for one in done}
             waiting = [job for job in waiting if job not in gone]
             self._say(len(ended), len(jobs))
-            if done or self._someone_works():
+            if done or connection.execute(_RUNNING).fetchone() is not None:
                 idle_since = self._clock()
             elif self._clock() - idle_since > self._idle_seconds:
                 raise ServiceUnavailable(
@@ -142,9 +135,6 @@ class Loader:
                 self._sleep(_POLL_SECONDS)
         return ended
 
-    def _someone_works(self) -> bool:
-        return self._connection.execute(_RUNNING).fetchone() is not None
-
 
 _LOCK: LiteralString = "SELECT pg_advisory_lock(%s)"
 _TRY_LOCK: LiteralString = "SELECT pg_try_advisory_lock(%s)"
@@ -152,6 +142,15 @@ _UNLOCK: LiteralString = "SELECT pg_advisory_unlock(%s)"
 _DESCRIBE: LiteralString = "UPDATE docwell.namespace SET description = %s WHERE namespace_id = %s"
 _MARKED: LiteralString = "SELECT namespace_id, name FROM docwell.namespace WHERE description = %s ORDER BY namespace_id"
 _RUNNING: LiteralString = "SELECT 1 FROM docwell.job WHERE state = 'running' AND lease_until > now() LIMIT 1"
+
+
+def _begin(connection: Connection[Any], namespace: str) -> int:
+    # Held by this session before others can see the namespace, and gone with the session: so leftovers are told apart.
+    connection.execute(_LOCK, (_lock_key(namespace),))
+    with connection.transaction():
+        number = ensure_namespace(connection, namespace)
+        connection.execute(_DESCRIBE, (MARK, number))
+    return number
 
 
 def remove_leftovers(connection: Connection[Any]) -> list[str]:

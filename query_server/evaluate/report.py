@@ -31,7 +31,10 @@ def _lines(summary: Mapping[str, Any], record: Mapping[str, Any], plot: str) -> 
     if "categories" in summary:
         yield "## By category"
         yield ""
-        yield from _table(["category", "n", *METRICS], _figure_rows(summary["categories"]))
+        rows = (
+            [*_row(name, one), f"{one['no_match']['count']} of {one['asked']}"] for name, one in summary["categories"].items()
+        )
+        yield from _table(["category", "n", *METRICS, "no_match"], rows)
         yield ""
     yield from _rates(summary)
     yield from _failures(summary, record)

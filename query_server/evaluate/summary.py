@@ -79,7 +79,14 @@ def worse_or_better(
 def _figures(answered: Sequence[Answered], system: System) -> dict[str, Any]:
     judged = [(one, one.judged[system.name]) for one in answered if system.name in one.judged]
     means = mean(_metrics(answered, system)) or dict.fromkeys(METRICS)
-    return {"n": len(judged), **means, "no_match": _no_match(judged), "high_confidence": _high_confidence(judged)}
+    answerable = sum(one.question.answerable for one, _ in judged)
+    return {
+        "asked": len(judged),
+        "n": answerable,
+        **means,
+        "no_match": _no_match(judged),
+        "high_confidence": _high_confidence(judged),
+    }
 
 
 def _metrics(answered: Iterable[Answered], system: System) -> list[Mapping[str, float]]:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from tests.conftest import Database
 from tests.corpus import Corpus, open_corpus, text_chunk
 
 Run = Callable[..., Result]
+Owner = Callable[[], AbstractContextManager[Connection[Any]]]
 
 
 def _until(condition: Callable[[], object], *, seconds: float = 30) -> None:
@@ -268,34 +269,43 @@ def _nobody(_due: int) -> None:
     pass
 
 
-def test_without_a_worker_it_says_so_and_leaves_nothing(corpus: Corpus) -> None:
+@pytest.fixture
+def owner(database: Database) -> Owner:
+    return lambda: connect(database.url, autocommit=True)
+
+
+def test_without_a_worker_it_says_so_and_leaves_nothing(corpus: Corpus, owner: Owner) -> None:
     ticks = iter(range(1000))
-    loader = Loader(corpus.connection, _nobody, clock=lambda: next(ticks), sleep=lambda _: None)
+    loader = Loader(owner, _nobody, clock=lambda: next(ticks), sleep=lambda _: None)
     before = _traces(corpus)
     with pytest.raises(ServiceUnavailable, match="No worker takes the set's documents"), loader.loaded("salt", DOCUMENTS):
         pytest.fail("nothing was loaded")
     assert _traces(corpus) == before
 
 
-def test_a_corpus_of_which_nothing_can_be_read_is_no_corpus(corpus: Corpus, database: Database, cage: ParserCage) -> None:
+def test_a_corpus_of_which_nothing_can_be_read_is_no_corpus(
+    corpus: Corpus, owner: Owner, database: Database, cage: ParserCage
+) -> None:
     before = _traces(corpus)
     with (
         working(database, cage),
         pytest.raises(PermanentError, match="Nothing of the set's corpus could be taken in"),
-        Loader(corpus.connection, _nobody).loaded("salt", [CorpusDocument(id="d", text="  \n")]),
+        Loader(owner, _nobody).loaded("salt", [CorpusDocument(id="d", text="  \n")]),
     ):
         pytest.fail("nothing was loaded")
     assert _traces(corpus) == before
 
 
-def test_what_is_interrupted_while_it_is_asked_leaves_nothing(corpus: Corpus, database: Database, cage: ParserCage) -> None:
+def test_what_is_interrupted_while_it_is_asked_leaves_nothing(
+    corpus: Corpus, owner: Owner, database: Database, cage: ParserCage
+) -> None:
     before = _traces(corpus)
 
     def interrupt(chunks: int) -> None:
         assert corpus.count("chunk") == chunks == 3
         raise KeyboardInterrupt
 
-    loader = Loader(corpus.connection, _nobody)
+    loader = Loader(owner, _nobody)
     with working(database, cage), pytest.raises(KeyboardInterrupt), loader.loaded("salt", DOCUMENTS) as loaded:
         interrupt(loaded.chunks)
     assert _traces(corpus) == before
@@ -319,6 +329,32 @@ def test_a_terminated_command_removes_what_it_loaded(own: Path, corpus: Corpus, 
     finally:
         process.kill()
         process.wait()
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert _traces(corpus) == before
+
+
+def test_an_interrupt_in_the_middle_of_a_statement_leaves_nothing_either(
+    own: Path, corpus: Corpus, owner: Owner, environment: dict[str, str]
+) -> None:
+    before = _traces(corpus)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("DOCWELL_")}
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    with owner() as other:
+        other.execute("BEGIN")
+        other.execute("LOCK TABLE docwell.pushed_content IN ACCESS EXCLUSIVE MODE")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "infra.cli", "eval", str(own)], env=clean | environment, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            _until(lambda: corpus.connection.execute(waiting).fetchone() == (1,))
+            process.send_signal(signal.SIGINT)
+            _until(lambda: corpus.connection.execute(waiting).fetchone() != (1,) or process.poll() is not None)
+            other.execute("ROLLBACK")
+            _, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
+            process.wait()
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert _traces(corpus) == before
