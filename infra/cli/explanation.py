@@ -45,14 +45,18 @@ def _answer_lines(found: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _cut_off(cut: Mapping[str, Any]) -> str:
-    parts = [
-        f"best share of the query's weight {cut['best_coverage']} (needed {cut['needed_coverage']})",
-        f"most exact hits {cut['exact_hits']}",
-    ]
+    parts = [f"most exact hits {cut['exact_hits']}", f"best share of the query's weight {cut['best_coverage']}"]
     if "best_similarity" in cut:
-        known = "not calibrated for this model" if "relevant_from" not in cut else f"relevant from {cut['relevant_from']}"
-        certain = f", certain from {cut['certain_from']}" if "certain_from" in cut else ""
-        parts.append(f"best similarity {cut['best_similarity']} ({known}{certain})")
+        parts.append(f"best similarity {cut['best_similarity']}")
+    else:
+        parts.append(f"without vectors a share of {cut['needed_coverage']} is needed")
+    if "evidence" in cut:
+        parts.append(
+            f"evidence {cut['evidence']} (similarity and {cut['coverage_weight']} × share; relevant from {cut['relevant_from']},"
+            f" certain from {cut['certain_from']})"
+        )
+    elif "best_similarity" in cut:
+        parts.append("no threshold: nobody calibrated this model")
     verdict = "something found is about the question" if cut["supported"] else "nothing found is about the question"
     return f"Cut-off: {verdict}; {', '.join(parts)}."
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from infra.why.stage import Stage, ok, stopped, unknown
 from ingest_worker.catalogue.listing import DocumentRow
@@ -149,16 +149,16 @@ def _not_on_the_page(query: str, showing: Showing, where: str, role: str) -> Sta
 
 
 def _no_match(query: str, found: CutOff) -> Stage:
-    said: Sequence[str] = [
-        f"The best share of the question's weight is {found.best_coverage}; {found.needed_coverage} is needed."
-    ]
-    if found.best_similarity is not None:
-        needed = "this model is not calibrated" if found.relevant_from is None else f"{found.relevant_from} is needed"
-        said = [f"The best similarity is {found.best_similarity}; {needed}.", *said]
+    said = f"The best share of the question's weight is {found.best_coverage}; {found.needed_coverage} is needed."
+    if found.evidence is not None:
+        said = (
+            f"The best evidence is {found.evidence} (similarity {found.best_similarity} and {found.coverage_weight} times the"
+            f" share of the question's words, {found.best_coverage}); {found.relevant_from} is needed."
+        )
     return stopped(
         CUT,
         "Nothing that was found is about the question, so the answer is no_match.",
-        *said,
+        said,
         cure=f"Ask in words of the document, put a name that it holds in quotes, or look for words alone:"
         f" `docwell search {shlex.quote(query)} --mode keyword`.",
     )

@@ -19,7 +19,7 @@ from query_server.retrieve.keyword import COUNT_UP_TO, ChunkKey
 from query_server.retrieve.legs import DEPTH, Legs
 from query_server.retrieve.names import named_chunks
 from query_server.retrieve.ranking import MEANINGFUL_COVERAGE, Hit, Ranking
-from query_server.retrieve.request import SearchRequest
+from query_server.retrieve.request import Mode, SearchRequest
 from query_server.retrieve.rerank import BY_FUSION, Order
 from query_server.retrieve.scope import Scope
 from query_server.retrieve.semantic import Space
@@ -93,13 +93,19 @@ class LegExplanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutOff:
-    """Whether what was found is about the question. Thresholds are those of the model, None when nobody measured it."""
+    """Whether what was found is about the question. Thresholds are those of the model, None when nobody measured it.
+
+    An exact hit is enough. Else `evidence`, which is `best_similarity` and `coverage_weight` times `best_coverage`, has to reach
+    `relevant_from`; where no vector was compared `best_coverage` has to reach `needed_coverage`.
+    """
 
     supported: bool
     best_coverage: float
     needed_coverage: float
     exact_hits: int
     best_similarity: float | None = None
+    coverage_weight: float | None = None
+    evidence: float | None = None
     relevant_from: float | None = None
     certain_from: float | None = None
 
@@ -200,7 +206,7 @@ def explain(facts: Facts, shown: Sequence[Found], milliseconds: Mapping[str, flo
             terms=_asked(evidence),
             phrases=evidence.query.phrases,
             legs=_legs(facts.legs, facts.request.mode),
-            cut_off=cut_off(facts.legs, facts.ranking, facts.space),
+            cut_off=cut_off(facts.legs, facts.ranking, facts.space, facts.request.mode),
             ranked=len(facts.ranking.hits),
             cache=facts.cache,
             index_version=facts.scope.index_version,
@@ -212,18 +218,23 @@ def explain(facts: Facts, shown: Sequence[Found], milliseconds: Mapping[str, flo
     )
 
 
-def cut_off(legs: Legs, ranking: Ranking, space: Space | None) -> CutOff:
+def cut_off(legs: Legs, ranking: Ranking, space: Space | None, mode: Mode) -> CutOff:
     """What decided whether there is an answer at all."""
     calibration = calibration_of(space.model) if space is not None else None
-    similarities = [hits[0].similarity for hits in legs.semantic if hits]
+    alone = mode == "semantic"
+    weight = None if calibration is None else 0.0 if alone else calibration.coverage
+    nearest = max((hits[0].similarity for hits in legs.semantic if hits), default=None)
+    coverage = max((hit.coverage for hit in legs.keyword), default=0.0)
     return CutOff(
         supported=bool(ranking.hits),
-        best_coverage=round(max((hit.coverage for hit in legs.keyword), default=0.0), 4),
+        best_coverage=round(coverage, 4),
         needed_coverage=MEANINGFUL_COVERAGE,
         exact_hits=max((hit.exact for hit in legs.keyword), default=0),
-        best_similarity=round(max(similarities), 4) if similarities else None,
-        relevant_from=None if calibration is None else calibration.relevant,
-        certain_from=None if calibration is None else calibration.certain,
+        best_similarity=None if nearest is None else round(nearest, 4),
+        coverage_weight=weight,
+        evidence=None if nearest is None or weight is None else round(nearest + weight * coverage, 4),
+        relevant_from=None if calibration is None else calibration.relevant_alone if alone else calibration.relevant,
+        certain_from=None if calibration is None else calibration.certain_alone if alone else calibration.certain,
     )
 
 

@@ -157,7 +157,7 @@ def trace_document(
             standings=tuple(_standings(request, deep, alone, chunks.citations)),
             fused_rank=ranks[0] if ranks else None,
             ranked=len(ranked.ranking.hits),
-            cut_off=cut_off(deep, ranked.ranking, ranked.space),
+            cut_off=cut_off(deep, ranked.ranking, ranked.space, request.mode),
             showing=_showing(gathered.found, document_id, chunks.citations, (shown, request.limit, answer.dropped)),
             problem=encoded.problem if request.mode != "keyword" else None,
         ),

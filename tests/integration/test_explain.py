@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,14 @@ from infra.cli import make_app
 from query_server.access import Principal
 from query_server.answers import SearchAnswer
 from query_server.retrieve.bm25 import idf
+from query_server.retrieve.confidence import calibration_of
+from query_server.retrieve.explain import cut_off
+from query_server.retrieve.keyword import KeywordHit
+from query_server.retrieve.legs import Legs
+from query_server.retrieve.ranking import rank
+from query_server.retrieve.request import Mode
 from query_server.retrieve.rerank import OnDemand, Reranking
+from query_server.retrieve.semantic import SemanticHit, Space
 from query_server.schemas import output_schema
 from query_server.service import SearchService
 from shared.documents import Span
@@ -171,6 +179,23 @@ def test_a_reranked_answer_shows_both_orders(corpus: Corpus, database: Database)
     assert answer["explanation"]["reranked"]
     assert [result["explanation"]["rerank_score"] for result in answer["results"]] == [2.0, 1.0, 0.0]
     assert [result["explanation"]["fused_rank"] for result in answer["results"]] == [3, 2, 1]
+
+
+def test_the_cut_off_is_told_by_the_numbers_that_decide() -> None:
+    model = "intfloat/multilingual-e5-small"
+    space = Space(space_id=1, fingerprint="f", provider="local", model=model, dimension=384)
+    key = (1, uuid.uuid4())
+    legs = Legs(keyword=[KeywordHit(key=key, score=2.0, coverage=0.5)], semantic=[[SemanticHit(key=key, similarity=0.8)]])
+    calibration = calibration_of(model)
+    assert calibration is not None
+    cases: list[tuple[Mode, float, float]] = [
+        ("hybrid", calibration.coverage, calibration.relevant),
+        ("semantic", 0.0, calibration.relevant_alone),
+    ]
+    for mode, weight, needed in cases:
+        found = cut_off(legs, rank(legs, mode, calibration), space, mode)
+        assert (found.coverage_weight, found.relevant_from, found.evidence) == (weight, needed, pytest.approx(0.8 + weight * 0.5))
+        assert found.supported == (found.evidence is not None and found.evidence >= needed)
 
 
 # --- on the command line
