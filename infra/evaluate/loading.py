@@ -43,8 +43,8 @@ class Loaded:
 class Loader:
     """Loads one corpus; clock and sleep are injected.
 
-    `connect` opens a connection as the owner, each statement a transaction of its own. `wake` calls workers for so many jobs, `say`
-    tells a person how far it is: documents done, and all.
+    `connect` opens a connection as the owner, each statement a transaction of its own. `wake` calls workers for so many jobs.
+    `say` tells a person how far it is: documents done, and all.
     """
 
     def __init__(
