@@ -39,8 +39,9 @@ def choose_candidates(
     """The rarest terms while their frequencies add up to no more than `most`; then what the others hold together.
 
     Chunks that hold several common terms outrank most that hold one: groups of them are taken, the heaviest first, while the
-    number of chunks to be expected of all of them stays under `most`, as if the terms came independently. All of them together
-    are always one. `certain` are groups that are taken in any case, those of quoted phrases.
+    number of chunks to be expected of all groups stays under `most`, as if the terms came independently. A group that brought
+    more would push the rare ones out of what is scored in the end. `certain` are groups that are taken in any case, those of
+    quoted phrases.
     """
     there = sorted(
         (term for term in terms if frequencies.get(term.number)), key=lambda term: (frequencies[term.number], term.number)
@@ -57,7 +58,9 @@ def choose_candidates(
     rest = [term for term in main if term not in wanted]
     together = list(dict.fromkeys(group for group in certain if group))
     if len(rest) > 1:
-        together += _groups(rest, frequencies, most=most, chunks=chunks)
+        together += _groups(rest, frequencies, most=most, chunks=chunks) or (
+            [] if wanted else [tuple(term.number for term in rest)]
+        )
     return Candidates(
         wanted=tuple(term.number for term in wanted),
         together=tuple(dict.fromkeys(together))[:MOST_GROUPS],
@@ -68,16 +71,21 @@ def choose_candidates(
 def _groups(rest: Sequence[QueryTerm], frequencies: Mapping[int, int], *, most: int, chunks: int) -> list[tuple[int, ...]]:
     weights = {term.number: term.weight * bm25.idf(min(frequencies[term.number], chunks), chunks) for term in rest}
     paired = [term.number for term in rest[:_MOST_PAIRED]]
-    groups = [tuple(term.number for term in rest)]
+    whole = tuple(term.number for term in rest)
+    sized = [
+        group
+        for size in (2, 3, 4)
+        for group in sorted(combinations(paired, size), key=lambda group: (-sum(weights[number] for number in group), group))
+    ]
+    groups: list[tuple[int, ...]] = []
     total = 0.0
-    for size in (2, 3, 4):
-        for group in sorted(combinations(paired, size), key=lambda group: (-sum(weights[number] for number in group), group)):
-            if any(set(taken) <= set(group) for taken in groups):
-                continue
-            expected = float(chunks)
-            for number in group:
-                expected *= frequencies[number] / max(chunks, 1)
-            if total + expected <= most and len(groups) < MOST_GROUPS - 1:
-                groups.append(group)
-                total += expected
+    for group in (*sized, whole):
+        if len(groups) == MOST_GROUPS - 1 or any(set(taken) <= set(group) for taken in groups):
+            continue
+        expected = float(chunks)
+        for number in group:
+            expected *= frequencies[number] / max(chunks, 1)
+        if total + expected <= most:
+            groups.append(group)
+            total += expected
     return groups

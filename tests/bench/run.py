@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT))
 from tests.bench import (  # noqa: E402
     editing,
     ingesting,
+    keywords,
     latency,
     loading,
     parsing,
@@ -45,6 +46,7 @@ MEASURES: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "load": loading.search_during_ingest,
     "recovery": recovering.recovery,
     "retrieval": retrieving.hit_rates,
+    "keyword": keywords.agreement,
     "corpora": reading.states,
     "parsers": reading.beside_general,
     "parsing": parsing.pages_a_second,

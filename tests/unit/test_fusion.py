@@ -171,8 +171,16 @@ def test_common_terms_make_candidates_two_or_three_at_a_time_while_these_are_not
     chosen = choose_candidates([_term(number) for number in frequencies], frequencies, most=2000, chunks=100_000)
     assert chosen.wanted == ()
     # 1 and 2 stand together in 2,000 chunks, if they are independent; every other pair in more than is left.
-    assert chosen.together == ((1, 2, 3, 4), (1, 2))
+    assert chosen.together == ((1, 2),)
     assert chosen.instead == 1
+
+
+def test_common_terms_never_push_out_the_rare_ones() -> None:
+    frequencies = {1: 70, 2: 50_000, 3: 40_000}
+    chosen = choose_candidates([_term(number) for number in frequencies], frequencies, most=2000, chunks=100_000)
+    assert (chosen.wanted, chosen.together) == ((1,), ())
+    commonest = choose_candidates([_term(2), _term(3)], frequencies, most=2000, chunks=100_000)
+    assert (commonest.wanted, commonest.together) == ((), ((3, 2),))
 
 
 def test_the_exact_form_of_a_word_that_is_a_candidate_makes_no_more() -> None:
