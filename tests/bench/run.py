@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.bench import (  # noqa: E402
+    calibrating,
     chunking,
     editing,
     ingesting,
@@ -47,6 +48,7 @@ MEASURES: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "load": loading.search_during_ingest,
     "recovery": recovering.recovery,
     "chunks": chunking.sizes,
+    "evidence": calibrating.evidence,
     "retrieval": retrieving.hit_rates,
     "keyword": keywords.agreement,
     "corpora": reading.states,
