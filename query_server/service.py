@@ -44,7 +44,10 @@ LONGEST_QUERY = 10_000
 POOL_SIZE = 8
 STATEMENT_TIMEOUT_MS = 30_000
 POOL_WAIT_SECONDS = 5.0
-"""How long a call waits for a connection before it says that PostgreSQL is away."""
+"""How long a call waits for a connection before it says that all are taken, or that PostgreSQL is away."""
+
+POOL_WAITING = 40
+"""Calls that wait for a connection; one more is sent away at once. All threads of the HTTP server can wait."""
 
 
 def utc_now() -> datetime:
@@ -317,6 +320,7 @@ def make_service(settings: Callable[[], Settings], *, patient: bool) -> SearchSe
             as_reader=True,
             statement_timeout_ms=STATEMENT_TIMEOUT_MS,
             wait_seconds=POOL_WAIT_SECONDS,
+            max_waiting=POOL_WAITING,
             check=False,  # the first statement of a snapshot shows whether the connection still lives
         )
 

@@ -14,6 +14,7 @@ from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field, PrivateAttr, ValidationError
 
 from query_server.access import Principal
+from query_server.admission import Turns
 from query_server.answers import ListAnswer, ReadAnswer, SearchAnswer, StatusAnswer
 from query_server.render import render_list, render_read, render_search, render_status
 from query_server.schemas import output_schema
@@ -63,6 +64,7 @@ class DocwellTool(Tool):
     """A tool whose failures say their code, a sentence and whether a retry can help."""
 
     _observe: Observe | None = PrivateAttr(default=None)
+    _turns: Turns = PrivateAttr(default_factory=Turns)
 
     async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> Any:
         """Run it; a null argument counts as not given, since some models write out all of them."""
@@ -71,8 +73,9 @@ class DocwellTool(Tool):
         outcome = "ok"
         try:
             _refuse_unknown(given, self.parameters["properties"])
-            return await super().run(given, context, convert_result)
-        except (ToolError, PermanentError) as error:
+            async with self._turns.take():
+                return await super().run(given, context, convert_result)
+        except (ToolError, DocwellError) as error:
             failure = _known(error.__cause__ if isinstance(error, ToolError) else error, self.name)
             outcome = failure.code
             return _failure(failure)
@@ -81,8 +84,14 @@ class DocwellTool(Tool):
                 self._observe(self.name, outcome, time.perf_counter() - began)
 
 
-def make_tools(service: SearchService, principal: Callable[[], Principal], observe: Observe | None = None) -> Sequence[Tool]:
-    """The tools over a service; `principal` says who asks, at the time of a call."""
+def make_tools(
+    service: SearchService,
+    principal: Callable[[], Principal],
+    observe: Observe | None = None,
+    turns: Turns | None = None,
+) -> Sequence[Tool]:
+    """The tools over a service; `principal` says who asks, at the time of a call. They share `turns`."""
+    turns = turns or Turns()
 
     def search_documents(
         query: Annotated[Text, Field(description="The question, in the user's words, or the exact thing to find.")],
@@ -180,7 +189,9 @@ def make_tools(service: SearchService, principal: Callable[[], Principal], obser
         _tool(index_status, STATUS, "Index status", StatusAnswer),
     ]
     for tool in tools:
-        tool._observe = observe  # noqa: SLF001 - the SDK builds its tools from a function and leaves no room for more
+        # The SDK builds its tools from a function and leaves no room for more.
+        tool._observe = observe  # noqa: SLF001
+        tool._turns = turns  # noqa: SLF001
     return tools
 
 

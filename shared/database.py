@@ -14,7 +14,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from shared.errors import ConfigurationError, ServiceUnavailable
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """The newest migration that this code was written for."""
 
 MINIMUM_PGVECTOR = (0, 8, 4)
@@ -53,11 +53,13 @@ def open_pool(
     wait_seconds: float = 10.0,
     check: bool = True,
     autocommit: bool = False,
+    max_waiting: int = 0,
 ) -> Pool:
     """A pool that opens connections when they are first wanted and mends itself when PostgreSQL was away.
 
     `as_reader` makes every connection read-only under the role `docwell_reader`, whoever logs in.
-    `wait_seconds` is how long `connection()` waits for a free one before it gives up. `check` asks PostgreSQL at each
+    `wait_seconds` is how long `connection()` waits for a free one before it gives up; when `max_waiting` (0 for no limit) wait
+    already, it gives up at once. `check` asks PostgreSQL at each
     `connection()` whether it is still there, so that nobody is handed a connection that died while it was idle. With
     `autocommit` a statement outside of `transaction()` is a transaction of its own, in one round trip.
     """
@@ -71,6 +73,7 @@ def open_pool(
         },
         min_size=0,
         max_size=size,
+        max_waiting=max_waiting,
         timeout=wait_seconds,
         max_idle=300,
         reconnect_timeout=wait_seconds,
