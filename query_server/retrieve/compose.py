@@ -97,7 +97,7 @@ def _passage(found: Found, names: Names, order: Order) -> Passage:
         score=round(hit.score if reranked is None else reranked, 6),
         score_kind="rrf" if reranked is None else "rerank",
         matched_by=tuple(leg for leg in LEGS if leg in hit.ranks),
-        high_confidence=hit.certain or hit.exact > 0,
+        high_confidence=hit.certain,
         version=place.version,
         last_indexed=place.last_indexed,
         source_modified=place.source_modified,

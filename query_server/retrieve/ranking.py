@@ -19,7 +19,11 @@ of them holds this share of what was asked for, by weight: the word `world` alon
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
     """A chunk in the ranking. `ranks` are 1-based, by leg; `exact` counts the identifiers and quoted phrases of the query that
-    it holds; `certain` means that what speaks for it speaks, by measurement, for right passages only."""
+    it holds.
+
+    `certain` means that what speaks for it speaks, by measurement, for right passages only. Of several exact hits only the first
+    is: an identifier stands in many passages that say nothing of it.
+    """
 
     key: ChunkKey
     score: float
@@ -50,7 +54,7 @@ def rank(legs: Legs, mode: Mode, calibration: Calibration | None) -> Ranking:
             similarities[hit.key] = max(hit.similarity, similarities.get(hit.key, -1.0))
     coverages = {hit.key: hit.coverage for hit in legs.keyword}
     ranked = []
-    for one in fuse(lists, lifted={hit.key: hit.exact for hit in legs.keyword if hit.exact}):
+    for place, one in enumerate(fuse(lists, lifted={hit.key: hit.exact for hit in legs.keyword if hit.exact})):
         similarity = similarities.get(one.key) if "semantic" in one.ranks else None
         ranked.append(
             Hit(
@@ -60,7 +64,8 @@ def rank(legs: Legs, mode: Mode, calibration: Calibration | None) -> Ranking:
                 exact=one.lifted,
                 keyword_score=scores.get(one.key) if "keyword" in one.ranks else None,
                 similarity=similarity,
-                certain=_certain(one.ranks, similarity, coverages.get(one.key, 0.0), mode, calibration),
+                certain=(place == 0 and one.lifted > 0)
+                or _certain(one.ranks, similarity, coverages.get(one.key, 0.0), mode, calibration),
             )
         )
     return Ranking(hits=tuple(ranked))
