@@ -67,7 +67,8 @@ def run_jobs(claimed: Sequence[ClaimedJob], tools: Tools, pace: Pace, *, enough:
             documents = catalogue.for_jobs(connection, [job.document_id for job in waiting])
             while waiting and size < MOST_BYTES:
                 job = waiting.pop(0)
-                read = _one(partial(read_document, connection, job, documents, tools.settings))
+                with tools.work.stage("read", [job]):
+                    read = _one(partial(read_document, connection, job, documents, tools.settings))
                 if isinstance(read, Reading):
                     readings.append(read)
                     size += read.begins.content.size

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,9 @@ from ingest_worker.parse.cage import Parsed, ParserCage
 from ingest_worker.parse.errors import Skipped
 from ingest_worker.parse.fingerprint import ocr_settings, parser_fingerprint
 from ingest_worker.parse.ocr import ocr_identity
+from ingest_worker.parsing import parse_and_chunk
 from ingest_worker.publish import NewVersion, Swap, VectorsMissing, publish, unpublish, withdraw
+from ingest_worker.work import EMBEDDING_REQUESTS, EMBEDDING_TEXTS, EMBEDDING_TOKENS, Work
 from shared.config import Settings
 from shared.database import Pool
 from shared.documents import DocumentState
@@ -42,12 +44,13 @@ _ROUNDS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What a worker process owns: its connections, its caged parser, its embedder."""
+    """What a worker process owns: its connections, its caged parser, its embedder, and the books of what it does."""
 
     settings: Settings
     pool: Pool
     cage: ParserCage
     embedder: Callable[[], Embedder]
+    work: Work = field(default_factory=Work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +100,7 @@ def run_job(job: ClaimedJob, tools: Tools) -> JobReport:
         PermanentError, TransientError: the attempt failed; the caller records it.
         LeaseLost: another worker holds the job; nothing was written.
     """
-    with tools.pool.connection() as connection:
+    with tools.work.stage("read", [job]), tools.pool.connection() as connection:
         read = read_document(connection, job, catalogue.for_jobs(connection, [job.document_id]), tools.settings)
     if isinstance(read, JobReport):
         return read
@@ -190,11 +193,16 @@ def parse(reading: Reading, version_id: int, tools: Tools) -> Ready:
     Raises:
         PermanentError, TransientError: of the parser.
     """
-    document, content = reading.begins.document, reading.begins.content
+    content = reading.begins.content
     number, audience_id = reading.begins.number, reading.begins.audience_id
     try:
-        parsed = tools.cage.parse_and_chunk(
-            document.path + content.ending, content.data, tools.settings.chunk_tokens, tools.settings.chunk_overlap
+        parsed = parse_and_chunk(
+            reading.job,
+            reading.begins.document.path + content.ending,
+            content.data,
+            cage=tools.cage,
+            work=tools.work,
+            settings=tools.settings,
         )
         version = _version_of(parsed, content, version_id=version_id, number=number, audience_id=audience_id)
     except Skipped as skipped:
@@ -216,23 +224,29 @@ def serve(ready: Sequence[Ready], tools: Tools) -> list[JobReport]:
     Raises:
         PermanentError, TransientError, LeaseLost: nothing was written.
     """
-    inputs = {chunk.input_id: chunk.embedded_text for one in ready for chunk in one.version.chunks}
+    held = [one.job for one in ready]
+    chunks = {chunk.input_id: chunk for one in ready for chunk in one.version.chunks}
     embedder = tools.embedder()
     fingerprint = _identify(embedder)
     with tools.pool.connection() as connection:
         space = spaces.active_space(connection, fingerprint)
-        wanted = inputs.keys() - inputs_with_vector(connection, space.space_id, list(inputs))
+        wanted = chunks.keys() - inputs_with_vector(connection, space.space_id, list(chunks))
     vectors: dict[uuid.UUID, NDArray[np.float32]] = {}
     for _ in range(_ROUNDS):
-        keys = [key for key in inputs if key in wanted]
-        if keys:
-            vectors |= zip(keys, _embed(embedder, [inputs[key] for key in keys]), strict=True)
+        missing = {key: chunk for key, chunk in chunks.items() if key in wanted}
+        if missing:
+            tools.work.count(EMBEDDING_REQUESTS)
+            with tools.work.stage("embed", held):
+                embedded = _embed(embedder, [chunk.embedded_text for chunk in missing.values()])
+            tools.work.count(EMBEDDING_TEXTS, by=len(missing))
+            tools.work.count(EMBEDDING_TOKENS, by=sum(chunk.tokens for chunk in missing.values()))
+            vectors |= zip(missing, embedded, strict=True)
         swaps = _swaps(ready, set(vectors))
         try:
-            with tools.pool.connection() as connection:
+            with tools.work.stage("publish", held), tools.pool.connection() as connection:
                 done = publish(connection, swaps, space=space, vectors=vectors, keep_versions=tools.settings.keep_versions)
-        except VectorsMissing as missing:
-            wanted = set(missing.inputs)
+        except VectorsMissing as gone:
+            wanted = set(gone.inputs)
             continue
         return [
             JobReport(result=one.result, chunks=one.chunks, embedded=swap.embedded, rerun=one.rerun)

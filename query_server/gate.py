@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from query_server.access import LOCAL, NOBODY, Principal
 from query_server.authentication import Authenticate, InsufficientScope
 from query_server.rate import RateLimit
 from shared.errors import DocwellError
+from shared.tracing import continued
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 METADATA_PATHS = frozenset({"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"})
@@ -40,11 +41,20 @@ class Doors:
 class Gate:
     """An ASGI application in front of another."""
 
-    def __init__(self, app: ASGIApp, doors: Doors, authenticate: Authenticate, rate: RateLimit) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        doors: Doors,
+        authenticate: Authenticate,
+        rate: RateLimit,
+        *,
+        refused: Callable[[str], None] = lambda _code: None,
+    ) -> None:
         self._app = app
         self._doors = doors
         self._authenticate = authenticate
         self._rate = rate
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on under its principal, or refuse it."""
@@ -52,34 +62,36 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        entered: Principal | Response | None = self._refuse_address(headers)
+        entered: Principal | Refusal | None = self._refuse_address(headers)
         if entered is None:
             entered = NOBODY if scope["path"] in METADATA_PATHS else await self._identify(headers)
-        if isinstance(entered, Response):
+        if isinstance(entered, Refusal):
+            self._refused(entered.code)
             await entered(scope, receive, send)
             return
         held = principal_in_force.set(entered)
         try:
-            await self._app(scope, receive, send)
+            with continued(headers):
+                await self._app(scope, receive, send)
         finally:
             principal_in_force.reset(held)
 
-    def _refuse_address(self, headers: Headers) -> Response | None:
+    def _refuse_address(self, headers: Headers) -> Refusal | None:
         host = headers.get("host", "")
         if _name_of(f"//{host}") not in self._doors.hosts:
-            return _error(
+            return Refusal(
                 421, "host_not_allowed", f"The host {host[:100]!r} is not allowed. Add it to DOCWELL_MCP_ALLOWED_HOSTS."
             )
         origin = headers.get("origin")
         if origin is not None and origin not in self._doors.origins and _name_of(origin) not in self._doors.hosts:
-            return _error(
+            return Refusal(
                 403,
                 "origin_not_allowed",
                 f"Pages of {origin[:100]!r} may not ask. Add the origin to DOCWELL_MCP_ALLOWED_ORIGINS.",
             )
         return None
 
-    async def _identify(self, headers: Headers) -> Principal | Response:
+    async def _identify(self, headers: Headers) -> Principal | Refusal:
         authorization = headers.get("authorization", "")
         if not authorization:
             return self._unauthorised() if self._doors.required else LOCAL
@@ -91,12 +103,12 @@ class Gate:
         except InsufficientScope as error:
             return self._forbidden(error.needed)
         except DocwellError as error:
-            return _error(503, error.code, str(error), headers={"Retry-After": "1"})
+            return Refusal(503, error.code, str(error), headers={"Retry-After": "1"})
         if principal is None:
             return self._unauthorised('error="invalid_token"')
         wait = self._rate.wait(principal.name)
         if wait > 0:
-            return _error(
+            return Refusal(
                 429,
                 "too_many_calls",
                 "This token asks more often than DOCWELL_MCP_CALLS_PER_MINUTE allows. Try again later.",
@@ -104,18 +116,18 @@ class Gate:
             )
         return principal
 
-    def _unauthorised(self, *parts: str) -> Response:
-        return _error(
+    def _unauthorised(self, *parts: str) -> Refusal:
+        return Refusal(
             401,
             "unauthorized",
             "Send `Authorization: Bearer <token>` with a token of this server.",
             headers={"WWW-Authenticate": self._challenge(*parts)},
         )
 
-    def _forbidden(self, needed: Sequence[str]) -> Response:
+    def _forbidden(self, needed: Sequence[str]) -> Refusal:
         challenge = self._challenge('error="insufficient_scope"', f'scope="{" ".join(needed)}"')
         message = f"The token lacks the scope {' '.join(needed)}."
-        return _error(403, "insufficient_scope", message, headers={"WWW-Authenticate": challenge})
+        return Refusal(403, "insufficient_scope", message, headers={"WWW-Authenticate": challenge})
 
     def _challenge(self, *parts: str) -> str:
         """RFC 6750, with the address of RFC 9728's metadata."""
@@ -131,5 +143,9 @@ def _name_of(url: str) -> str:
     return f"[{name}]" if ":" in name else name.lower()
 
 
-def _error(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse({"error": code, "message": message}, status_code=status, headers=headers)
+class Refusal(JSONResponse):
+    """Why a request does not get in."""
+
+    def __init__(self, status: int, code: str, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__({"error": code, "message": message}, status_code=status, headers=headers)
+        self.code = code

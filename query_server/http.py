@@ -6,7 +6,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from mcp.server.transport_security import TransportSecuritySettings
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.cors import CORSMiddleware
@@ -19,6 +19,7 @@ from query_server.access import NOBODY
 from query_server.admission import Busy
 from query_server.authentication import Authenticate, make_authenticate
 from query_server.gate import METADATA_PATHS, Doors, Gate, principal_in_force
+from query_server.metrics import Metrics
 from query_server.rate import RateLimit
 from query_server.server import DocwellServer
 from query_server.service import SearchService
@@ -49,30 +50,11 @@ def require_tokens(settings: Settings, stored: Callable[[], bool]) -> None:
         )
 
 
-class Metrics:
-    """Counters of one server."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._calls = Counter("docwell_mcp_calls", "Tool calls.", ["tool", "outcome"], registry=self.registry)
-        self._seconds = Histogram(
-            "docwell_mcp_call_seconds",
-            "Duration of a tool call.",
-            ["tool"],
-            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
-            registry=self.registry,
-        )
-
-    def observe(self, tool: str, outcome: str, seconds: float) -> None:
-        """Count a call."""
-        self._calls.labels(tool, outcome).inc()
-        self._seconds.labels(tool).observe(seconds)
-
-
 def make_app(service: SearchService, settings: Settings, *, authenticate: Authenticate | None = None) -> ASGIApp:
     """The whole HTTP application. `authenticate` maps a token to its principal, by default as the settings say."""
     authenticate = authenticate or make_authenticate(settings, service.credential)
-    metrics = Metrics()
+    metrics = Metrics(lambda: service.pool)
+    service.watch(metrics.searched)
     server = DocwellServer(service, principal=principal_in_force.get, observe=metrics.observe)
     app: Starlette = server.streamable_http_app(
         streamable_http_path=PATH,
@@ -84,7 +66,7 @@ def make_app(service: SearchService, settings: Settings, *, authenticate: Authen
         host=settings.mcp_host,
     )
     app.router.routes.extend(_beside(service, settings, metrics))
-    gate = Gate(app, _doors(settings), authenticate, RateLimit(settings.mcp_calls_per_minute))
+    gate = Gate(app, _doors(settings), authenticate, RateLimit(settings.mcp_calls_per_minute), refused=metrics.refused)
     if not settings.mcp_allowed_origins:
         return gate
     return CORSMiddleware(
@@ -130,7 +112,7 @@ def _beside(service: SearchService, settings: Settings, metrics: Metrics) -> lis
         return JSONResponse({"ready": True})
 
     async def show_metrics(_request: Request) -> Response:
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     async def metadata(_request: Request) -> Response:
         """RFC 9728, section 3."""

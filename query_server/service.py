@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -10,9 +11,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from query_server.access import LOCAL, NOBODY, Principal
-from query_server.answers import as_json
+from query_server.answers import SearchAnswer, as_json
 from query_server.retrieve.encode import Encoded, Encoder
-from query_server.retrieve.explain import UNTRACED, Trace
+from query_server.retrieve.explain import Trace
 from query_server.retrieve.filters import EVERYTHING, Filters, make_filters, parse_time
 from query_server.retrieve.listing import (
     ListRequest,
@@ -26,7 +27,8 @@ from query_server.retrieve.read import ReadRequest, read_document
 from query_server.retrieve.request import Mode, SearchRequest
 from query_server.retrieve.rerank import OnDemand
 from query_server.retrieve.rerank_open import open_reranking
-from query_server.retrieve.search import Search
+from query_server.retrieve.search import CacheUse, Search
+from query_server.searched import Searched, Watch
 from query_server.snapshot import Snapshots
 from shared.config import Settings
 from shared.credentials import Credential, any_credential, find_credential
@@ -34,6 +36,7 @@ from shared.database import Pool, open_pool
 from shared.documents import DocumentState
 from shared.embedding.protocol import Embedder
 from shared.errors import ConfigurationError, DocwellError, PermanentError
+from shared.tracing import emit_stages
 
 if TYPE_CHECKING:
     from query_server.retrieve.trace import Traced
@@ -77,6 +80,16 @@ class SearchService:
         self._rescan_seconds = rescan_seconds
         self._clock = clock
         self._search = Search(snapshots, self._reranking)
+        self._watches: list[Watch] = []
+
+    def watch(self, watch: Watch) -> None:
+        """Tell of every search from now on, well or not."""
+        self._watches.append(watch)
+
+    @property
+    def pool(self) -> Pool | None:
+        """The connections, once there are any."""
+        return self._snapshots.pool
 
     def search(
         self,
@@ -99,7 +112,6 @@ class SearchService:
     ) -> dict[str, Any]:
         """Find passages. Beside the answer, not in its shape, stand `_meta` and, with `explain`, an `explanation` of the answer
         and in each result (see `query_server.retrieve.explain`)."""
-        trace = Trace(on=True) if explain else UNTRACED
         filters = make_filters(
             namespace=namespace,
             path=path,
@@ -118,11 +130,21 @@ class SearchService:
             max_tokens=max_tokens,
             cursor=cursor,
         )
-        encoded = Encoded() if mode == "keyword" else self._encoder.encode(request.query, request.hypothetical_answer)
-        trace.lap("encode")
-        answer, cache = self._search.answer(
-            request, encoded, principal=principal, now=self._clock(), rescan_seconds=self._rescan_seconds(), trace=trace
-        )
+        trace = Trace(on=explain)
+        searched = Searched(outcome="failed", mode=mode, stages=trace.stages)
+        try:
+            encoded = Encoded()
+            if mode != "keyword":
+                encoded = self._encoder.encode(request.query, request.hypothetical_answer)
+                trace.lap("encode")
+            answer, cache = self._search.answer(
+                request, encoded, principal=principal, now=self._clock(), rescan_seconds=self._rescan_seconds(), trace=trace
+            )
+            searched = _searched(searched, encoded, answer, cache)
+        finally:
+            emit_stages(trace.stages)
+            for watch in self._watches:
+                watch(searched)
         found: dict[str, Any] = {**as_json(answer), "_meta": {"cache": cache}}
         if trace.explained is not None:
             found["explanation"] = as_json(trace.explained.answer)
@@ -277,6 +299,18 @@ class SearchService:
         self._snapshots.close()
         self._encoder.close()
         self._reranking.close()
+
+
+def _searched(search: Searched, encoded: Encoded, answer: SearchAnswer, ranking: CacheUse) -> Searched:
+    missed = len(encoded.vectors) - encoded.remembered
+    vectors = [("vector", "hit")] * encoded.remembered + [("vector", "miss")] * missed
+    return dataclasses.replace(
+        search,
+        outcome=answer.outcome,
+        caches=[("ranking", ranking), *vectors],
+        warnings=[warning.code for warning in answer.warnings],
+        warming=answer.warming,
+    )
 
 
 def _checked(text: str, argument: str, *, required: bool = True) -> str:

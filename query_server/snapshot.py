@@ -102,6 +102,11 @@ class Snapshots:
         with connection.pipeline():  # BEGIN comes with the first statement, in one round trip
             scope(connection, principal)
 
+    @property
+    def pool(self) -> Pool | None:
+        """The pool, once it was made."""
+        return self._pool
+
     def close(self) -> None:
         """Give the connections back."""
         with self._lock:

@@ -20,6 +20,7 @@ from query_server.render import render_list, render_read, render_search, render_
 from query_server.schemas import output_schema
 from query_server.service import SearchService
 from shared.errors import DocwellError, PermanentError, TransientError
+from shared.tracing import annotate
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class DocwellTool(Tool):
         finally:
             if self._observe is not None:
                 self._observe(self.name, outcome, time.perf_counter() - began)
+            annotate({"docwell.outcome": outcome})
 
 
 def make_tools(

@@ -13,6 +13,10 @@ import typer
 from infra.cli.context import settings as attached_settings
 from shared.config import Settings, load_settings
 from shared.telemetry import configure_logging
+from shared.tracing import configure_tracing
+
+TRACED = ("api", "mcp")
+"""What begins spans in this process; a worker's begin in its children, after the fork."""
 
 
 def up(
@@ -90,12 +94,15 @@ def mcp(
         return
     settings, _ = load_settings()
     configure_logging(settings, service="mcp")
+    configure_tracing("mcp")
     run_stdio(attached_settings)
 
 
 def _begin(service: str) -> Settings:
     settings = attached_settings()
     configure_logging(settings, service=service)
+    if service in TRACED:
+        configure_tracing(service)
     return settings
 
 

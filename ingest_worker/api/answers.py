@@ -11,6 +11,7 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ingest_worker.api.metrics import Metrics
 from ingest_worker.api.problems import MEDIA_TYPE
 from ingest_worker.catalogue.json_form import as_json
 from ingest_worker.jobs.wake import Wake
@@ -43,6 +44,7 @@ class Services:
     settings: Settings
     pool: Pool
     wake: Wake
+    metrics: Metrics
 
 
 def services(request: Request) -> Services:

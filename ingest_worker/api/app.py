@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from ingest_worker.api import documents, health, jobs, problems, reference
 from ingest_worker.api.answers import Services
 from ingest_worker.api.guard import Guard
+from ingest_worker.api.metrics import Metrics, Watched
 from ingest_worker.jobs.wake import Wake
 from shared.config import Settings
 from shared.credentials import Credential, find_credential
@@ -22,8 +23,17 @@ _ABOUT = (
 
 def make_api(settings: Settings, pool: Pool, wake: Wake) -> FastAPI:
     """The ingest API over this pool; `wake` is called after each commit that leaves a job to do, and must not block."""
-    app = FastAPI(title="Docwell", version="1", description=_ABOUT, docs_url=None, redoc_url=None)
-    app.state.services = Services(settings=settings, pool=pool, wake=wake)
+    app = FastAPI(
+        title="Docwell",
+        version="1",
+        description=_ABOUT,
+        docs_url=None,
+        redoc_url=None,
+        # FastAPI's own spans hold the paths of documents; `shared.tracing` tells of requests without them.
+        telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
+    )
+    metrics = Metrics(pool, settings.home)
+    app.state.services = Services(settings=settings, pool=pool, wake=wake, metrics=metrics)
     app.include_router(documents.router)
     app.include_router(jobs.router)
     app.include_router(health.router)
@@ -40,4 +50,5 @@ def make_api(settings: Settings, pool: Pool, wake: Wake) -> FastAPI:
         find=find,
         required=bool(settings.api_tokens) or not is_loopback(settings.api_host),
     )
+    app.add_middleware(Watched, metrics=metrics)  # the last that is added stands in front
     return app

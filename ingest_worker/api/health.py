@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import psycopg
 import redis
 from fastapi import APIRouter, Request
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.registry import Collector
 from psycopg_pool import PoolTimeout
 from starlette.responses import Response
 
 from ingest_worker.api.answers import PROBLEMS, answer, services
 from ingest_worker.api.caller import caller
 from ingest_worker.api.problems import unavailable
-from ingest_worker.catalogue.overview import Status, read_status
 from shared.config import Settings
-from shared.database import Pool, check_schema
+from shared.database import check_schema
 from shared.errors import ConfigurationError
 
 router = APIRouter(tags=["state"], responses=PROBLEMS)
@@ -78,51 +72,4 @@ def broker_answers(settings: Settings) -> bool:
 def metrics(request: Request) -> Response:
     """Numbers in Prometheus' text format, read from the database at this moment."""
     caller(request).check_whole()
-    registry = CollectorRegistry()
-    registry.register(_CorpusCollector(services(request).pool))
-    return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
-class _CorpusCollector(Collector):
-    """Reads the state once for each scrape."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-
-    def describe(self) -> list[Metric]:
-        """Nothing: registering reads no database."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        """All metrics."""
-        with self._pool.connection() as connection:
-            found = read_status(connection)
-        yield _by_label("docwell_documents", "Documents by state.", "state", found.documents.by_state)
-        yield _by_label("docwell_jobs", "Jobs by state.", "state", found.jobs.by_state)
-        for name, help_text, value in _SINGLE:
-            yield GaugeMetricFamily(name, help_text, value=value(found))
-        chunks = {one.name: one.chunks for one in found.namespaces}
-        yield _by_label("docwell_chunks", "Searchable chunks by namespace.", "namespace", chunks)
-        sweeps = {one.name: one.newest_sweep.timestamp() for one in found.sources if one.newest_sweep is not None}
-        yield _by_label(
-            "docwell_newest_sweep_timestamp_seconds", "When the newest complete sweep of a source began.", "source", sweeps
-        )
-
-
-_SINGLE: tuple[tuple[str, str, Callable[[Status], float]], ...] = (
-    ("docwell_documents_searchable", "Documents that searches find.", lambda found: found.documents.searchable),
-    ("docwell_jobs_due", "Jobs that could run now.", lambda found: found.jobs.due),
-    (
-        "docwell_jobs_oldest_due_seconds",
-        "How long the job that is due longest has waited.",
-        lambda found: found.jobs.oldest_due_seconds or 0.0,
-    ),
-    ("docwell_database_bytes", "Size of the database.", lambda found: found.database_bytes),
-)
-
-
-def _by_label(name: str, help_text: str, label: str, values: dict[str, int] | dict[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, help_text, labels=[label])
-    for key, value in values.items():
-        family.add_metric([key], value)
-    return family
+    return Response(services(request).metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -26,6 +26,7 @@ from psycopg_pool import PoolTimeout
 
 from ingest_worker.batch import Ended, Pace, run_jobs
 from ingest_worker.catalogue import documents as catalogue
+from ingest_worker.catalogue.work_totals import add_totals
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.celery_app import WORK, make_app
 from ingest_worker.jobs.identity import is_gone, neighbours, worker_name
@@ -35,12 +36,14 @@ from ingest_worker.jobs.table import ClaimedJob, LeaseLost
 from ingest_worker.parse.cage import CageLimits, ParserCage
 from ingest_worker.parse.fingerprint import ocr_settings
 from ingest_worker.pipeline import JobReport, Tools
+from ingest_worker.work import JOBS_FINISHED, Work
 from shared.config import Settings
 from shared.database import check_schema, connect, first_line, open_pool
 from shared.documents import JobState
 from shared.embedding.open import import_embedder, open_embedder
 from shared.embedding.protocol import Embedder
 from shared.errors import ConfigurationError, DocwellError, PermanentError, Postponed, ServiceUnavailable, TransientError
+from shared.tracing import close_tracing, configure_tracing, emit
 
 log = structlog.get_logger(__name__)
 
@@ -71,6 +74,7 @@ class Worker:
         self._pace = Pace()
         self._left_behind = False
         self._outages = 0
+        self._books = Work()
         self._rng = random.Random()  # noqa: S311 - jitter, no secret
         # Unchecked: a connection that died is noticed by the claim, before there is a job to lose.
         self._pool = open_pool(_database_url(settings), name="docwell-worker", size=3, check=False, autocommit=True)
@@ -146,26 +150,53 @@ class Worker:
     def _run(self, claimed: Sequence[ClaimedJob], clock: Callable[[], float]) -> int:
         """Run these jobs, with their leases kept alive, to their ends in the job table; returns how many ended."""
         began = clock()
-        tools = Tools(settings=self._settings, pool=self._pool, cage=self._cage, embedder=self._open_embedder)
+        tools = Tools(settings=self._settings, pool=self._pool, cage=self._cage, embedder=self._open_embedder, work=self._books)
         held = {job.job_id: job for job in claimed}
         self._outages += 1
         with self._heartbeat(held):
             for ended in run_jobs(claimed, tools, self._pace, enough=lambda: clock() - began > _LONGEST_BATCH_SECONDS):
                 self._record(ended, clock() - began)
                 del held[ended.job.job_id]
+        self._keep_books()
         if held:
             # Another worker may be idle: what was not begun goes back rather than wait here behind slow documents.
             with self._pool.connection() as connection:
                 jobs.hand_back(connection, self._name, list(held))
         return len(claimed) - len(held)
 
+    def _keep_books(self) -> None:
+        """Add up what was done, for `/metrics`."""
+        taken = self._books.take()
+        try:
+            with self._pool.connection() as connection:
+                add_totals(connection, taken)
+        except (psycopg.Error, PoolTimeout):
+            self._books.put_back(taken)
+            raise
+
+    def _finished(self, job: ClaimedJob, result: str, code: str = "") -> None:
+        """Count a job, and tell how it went to whoever traces."""
+        self._books.count(JOBS_FINISHED, result, code)
+        stages = self._books.stages(job)
+        emit(
+            f"job {job.kind}",
+            began=stages[0].began if stages else self._books.clock(),
+            ended=self._books.clock(),
+            stages=stages,
+            attributes={"docwell.job.id": str(job.job_id), "docwell.job.attempt": job.attempts, "docwell.job.result": result},
+            error=code or None,
+            kind="consumer",
+        )
+
     def _record(self, ended: Ended, seconds: float) -> None:
         job, outcome = ended.job, ended.outcome
         with structlog.contextvars.bound_contextvars(job=str(job.job_id), document=str(job.document_id)):
             if isinstance(outcome, JobReport):
                 self._outages = 0
+                self._finished(job, outcome.result)
                 _log_done(outcome, seconds)
             elif isinstance(outcome, LeaseLost):
+                self._finished(job, "lease_lost", outcome.code)
                 log.info("lease_lost")
             elif isinstance(outcome, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
                 self._fail(job, TransientError(f"Two publishers met: {first_line(outcome)}.", code="conflict"))
@@ -195,6 +226,7 @@ class Worker:
         except LeaseLost:
             log.info("lease_lost")
             return
+        self._finished(job, "postponed", error.code)
         log.warning("job_postponed", code=error.code, error=str(error), seconds=round(delay, 1))
 
     def _fail(self, job: ClaimedJob, error: DocwellError) -> None:
@@ -214,6 +246,7 @@ class Worker:
         except LeaseLost:
             log.info("lease_lost")
             return
+        self._finished(job, state.value, error.code)
         log.warning("job_failed", state=state.value, code=error.code, error=str(error), attempt=job.attempts)
 
     @contextmanager
@@ -274,12 +307,14 @@ def make_worker_app(settings: Settings) -> Celery:
 
     def begin(**_: object) -> None:
         die_with_parent()
+        configure_tracing("worker")  # after the fork: what sends the spans is a thread
         worker.append(Worker(settings))
         worker[0].begin()
 
     def end(**_: object) -> None:
         while worker:
             worker.pop().close()
+        close_tracing()
 
     worker_process_init.connect(begin, weak=False)
     worker_process_shutdown.connect(end, weak=False)

@@ -63,6 +63,8 @@ class ParserCage:
         self._channel: Channel | None = None
         self._documents = 0
         self._ready = False
+        self.chunk_seconds = 0.0
+        """The part of the newest document's time that chunking took."""
 
     def __enter__(self) -> Self:
         return self
@@ -84,6 +86,7 @@ class ParserCage:
             PermanentError: `parser_memory`, `parser_timeout`, `parser_crashed` or `parser_error`, with the page when known.
             TransientError: `parser_unavailable`, the child does not start; `parser_killed`, somebody else ended it.
         """
+        self.chunk_seconds = 0.0
         channel = self._ready_channel()
         request = Request(
             path=path,
@@ -174,6 +177,7 @@ class ParserCage:
         if body["rss"] > self._limits.recycle_bytes:
             self._end()
         if "parsed" in body:
+            self.chunk_seconds = body["chunk_seconds"]
             return wire.unpack_parsed(body["parsed"])
         kind, code, message = (body["error"][name] for name in ("kind", "code", "message"))
         if kind == "Unsupported":

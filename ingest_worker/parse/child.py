@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING, BinaryIO
 
 from ingest_worker.parse import wire
@@ -68,7 +69,8 @@ def serve_one(requests: BinaryIO, answers: BinaryIO, counter: Counter) -> bool:
     go_on = True
     try:
         _limit_cpu(request.cpu_seconds)
-        answer = wire.pack_parsed(_work(request, requests.read(data_length), answers, counter))
+        parsed, chunk_seconds = _work(request, requests.read(data_length), answers, counter)
+        answer = wire.pack_parsed(parsed, chunk_seconds=chunk_seconds)
         if len(answer) > request.output_bytes:
             raise Unreadable(  # noqa: TRY301 - all failures are answered in one place
                 f"{request.path} unpacks to more than {request.output_bytes} bytes of chunks. Split it.", code="too_large"
@@ -87,7 +89,7 @@ def serve_one(requests: BinaryIO, answers: BinaryIO, counter: Counter) -> bool:
     return go_on
 
 
-def _work(request: Request, data: bytes, answers: BinaryIO, counter: Counter) -> Parsed:
+def _work(request: Request, data: bytes, answers: BinaryIO, counter: Counter) -> tuple[Parsed, float]:
     from ingest_worker.chunk.chunk import chunk_document
     from ingest_worker.parse.parse import parse
 
@@ -95,8 +97,10 @@ def _work(request: Request, data: bytes, answers: BinaryIO, counter: Counter) ->
         _send(answers, wire.PAGE + wire.PAGE_NUMBER.pack(page))
 
     document = parse(request.path, data, on_page=on_page, passwords=request.passwords, ocr=request.ocr)
+    began = time.perf_counter()
     chunks = chunk_document(document, counter, request.chunk_tokens, request.chunk_overlap)
-    return Parsed(
+    chunk_seconds = time.perf_counter() - began
+    parsed = Parsed(
         chunks=chunks,
         title=document.title,
         media_type=document.media_type,
@@ -107,6 +111,7 @@ def _work(request: Request, data: bytes, answers: BinaryIO, counter: Counter) ->
         unread=document.unread,
         ocr=document.ocr,
     )
+    return parsed, chunk_seconds
 
 
 def _take_answers_pipe() -> BinaryIO:

@@ -22,6 +22,7 @@ class Encoded:
     """The vectors of a query's texts, each of shape (dimension,); none when the embedder could not be asked.
 
     `problem` says why not, `warming` that it will be there soon. `fingerprint` and `model` name the model, when it is known.
+    `remembered` of the vectors were made for an earlier query.
     """
 
     vectors: Sequence[npt.NDArray[np.float32]] = ()
@@ -29,6 +30,7 @@ class Encoded:
     model: str | None = None
     problem: str | None = None
     warming: bool = False
+    remembered: int = 0
 
 
 class Encoder:
@@ -76,27 +78,33 @@ class Encoder:
                 return Encoded(problem=str(failure))
             return Encoded(problem="the embedding model is still loading. Try again in a few seconds.", warming=True)
         try:
-            vectors = [self._vector(embedder, query, Role.QUERY)]
+            found = [self._vector(embedder, query, Role.QUERY)]
             if hypothetical_answer:
-                vectors.append(self._vector(embedder, hypothetical_answer, Role.PASSAGE))
+                found.append(self._vector(embedder, hypothetical_answer, Role.PASSAGE))
             fingerprint = embedder.fingerprint
         except TransientError as error:  # a rate limit too: whoever asks is better served by the keyword leg than by an error
             return Encoded(problem=str(error), warming=error.code == "embedder_warming")
-        return Encoded(vectors=vectors, fingerprint=fingerprint.key, model=fingerprint.model)
+        return Encoded(
+            vectors=[vector for vector, _ in found],
+            fingerprint=fingerprint.key,
+            model=fingerprint.model,
+            remembered=sum(known for _, known in found),
+        )
 
-    def _vector(self, embedder: Embedder, text: str, role: Role) -> npt.NDArray[np.float32]:
+    def _vector(self, embedder: Embedder, text: str, role: Role) -> tuple[npt.NDArray[np.float32], bool]:
+        """A vector, and whether it was remembered."""
         key = (embedder.fingerprint.key, role, text)
         with self._lock:
             known = self._vectors.get(key)
             if known is not None:
                 self._vectors.move_to_end(key)
-                return known
+                return known, True
         vector: npt.NDArray[np.float32] = embedder.embed([text], role)[0]
         with self._lock:
             self._vectors[key] = vector
             while len(self._vectors) > MOST_VECTORS:
                 self._vectors.popitem(last=False)
-        return vector
+        return vector, False
 
     def close(self) -> None:
         """Close the embedder's connections, if it has any."""

@@ -24,6 +24,7 @@ from query_server.retrieve.rerank import BY_FUSION, Order
 from query_server.retrieve.scope import Scope
 from query_server.retrieve.semantic import Space
 from shared.lexical import OTHER_FORMS, QueryTerms, counting_vectors, fold_phrase, query_terms
+from shared.tracing import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,29 +154,36 @@ class Evidence:
 
 
 class Trace:
-    """Watches one search. One that is not `on` is told the same and keeps nothing."""
+    """Watches one search: how long each stage took, and when it is `on` also what explains the answer."""
 
     def __init__(self, *, on: bool, clock: Callable[[], float] = time.perf_counter) -> None:
         self.on = on
         self.explained: Explained | None = None
+        self.stages: list[Stage] = []
         self._clock = clock
-        self._milliseconds: dict[str, float] = {}
-        self._since = clock() if on else 0.0
+        self._since = clock()
 
     def lap(self, stage: str) -> None:
         """A stage ended."""
-        if self.on:
-            now = self._clock()
-            self._milliseconds[stage] = round(self._milliseconds.get(stage, 0.0) + (now - self._since) * 1000, 3)
-            self._since = now
+        now = self._clock()
+        self.stages.append(Stage(name=stage, began=self._since, ended=now))
+        self._since = now
 
     @property
     def milliseconds(self) -> dict[str, float]:
         """What each stage took so far."""
-        return dict(self._milliseconds)
+        found: dict[str, float] = {}
+        for stage in self.stages:
+            found[stage.name] = round(found.get(stage.name, 0.0) + stage.seconds * 1000, 3)
+        return found
 
 
-UNTRACED = Trace(on=False)
+class _Untraced(Trace):
+    def lap(self, stage: str) -> None:
+        """Nobody asks."""
+
+
+UNTRACED = _Untraced(on=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

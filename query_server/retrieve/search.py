@@ -73,6 +73,7 @@ class Search:
         offset = cursor.offset if cursor is not None else 0
         reranking = self.reranking(request)
         with self._snapshots.open(principal) as connection:
+            trace.lap("snapshot")
             scope = measure(connection, request.filters, now=now, rescan_seconds=rescan_seconds, count_documents=trace.on)
             if cursor is not None and cursor.index_version != scope.index_version:
                 raise CursorExpired
@@ -81,8 +82,10 @@ class Search:
             reach = max(offset + request.limit, RERANKED if reranking is not None else 0)
             gathered = gather(connection, scope, request.filters, ranked.ranking, reach)
             trace.lap("gather")
-            facts = self._facts(connection, request, encoded, scope, principal, ranked, gathered) if trace.on else None
-            trace.lap("explain")
+            facts = None
+            if trace.on:
+                facts = self._facts(connection, request, encoded, scope, principal, ranked, gathered)
+                trace.lap("explain")
         gathered, order, problem = self.reorder(request, reranking, ranked, gathered, cursor)
         if reranking is not None:
             trace.lap("rerank")
