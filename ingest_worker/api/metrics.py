@@ -79,7 +79,7 @@ class Watched:
             finally:
                 ended = time.perf_counter()
                 self._metrics.observe(scope["method"], status, ended - began)
-                route = getattr(scope.get("route"), "path", "")
+                route = getattr(scope.get("route"), "path_format", "")
                 emit(
                     f"{scope['method']} {route}".rstrip(),
                     began=began,

@@ -157,11 +157,11 @@ class Worker:
             for ended in run_jobs(claimed, tools, self._pace, enough=lambda: clock() - began > _LONGEST_BATCH_SECONDS):
                 self._record(ended, clock() - began)
                 del held[ended.job.job_id]
-        self._keep_books()
         if held:
             # Another worker may be idle: what was not begun goes back rather than wait here behind slow documents.
             with self._pool.connection() as connection:
                 jobs.hand_back(connection, self._name, list(held))
+        self._keep_books()
         return len(claimed) - len(held)
 
     def _keep_books(self) -> None:
@@ -170,9 +170,10 @@ class Worker:
         try:
             with self._pool.connection() as connection:
                 add_totals(connection, taken)
-        except (psycopg.Error, PoolTimeout):
+        except (psycopg.Error, PoolTimeout) as error:
+            # No job hangs on it, and the next batch brings it along.
             self._books.put_back(taken)
-            raise
+            log.warning("totals_not_kept", error=first_line(error))
 
     def _finished(self, job: ClaimedJob, result: str, code: str = "") -> None:
         """Count a job, and tell how it went to whoever traces."""
