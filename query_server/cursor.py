@@ -10,6 +10,11 @@ from dataclasses import dataclass
 
 from shared.errors import PermanentError
 
+LARGEST_OFFSET = 2**128 - 1
+"""A listing's cursor holds the last document's id as its offset."""
+
+_DAMAGED = "The cursor is damaged. Pass next_cursor on exactly as it was given."
+
 
 class CursorExpired(PermanentError):
     """The index changed since the cursor was made, so its place in the ranking is gone. Ask again without a cursor."""
@@ -53,9 +58,12 @@ def decode_cursor(text: str, question: str) -> Cursor | None:
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         asked, version, offset, *order = json.loads(raw)
-        cursor = Cursor(question=str(asked), index_version=int(version), offset=int(offset), order="".join(map(str, order[:1])))
+        numbers = type(version) is int and type(offset) is int
     except (ValueError, TypeError, binascii.Error, UnicodeDecodeError, RecursionError):
-        raise PermanentError("The cursor is damaged. Pass next_cursor on exactly as it was given.", code="bad_cursor") from None
+        raise PermanentError(_DAMAGED, code="bad_cursor") from None
+    if not numbers or offset > LARGEST_OFFSET or not all(isinstance(part, str) for part in (asked, *order)) or len(order) > 1:
+        raise PermanentError(_DAMAGED, code="bad_cursor")
+    cursor = Cursor(question=asked, index_version=version, offset=offset, order="".join(order))
     if cursor.question != question or cursor.offset < 0:
         raise PermanentError(
             "The cursor belongs to another question. Repeat the same arguments with it, or leave it out.", code="bad_cursor"

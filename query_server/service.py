@@ -36,6 +36,7 @@ from shared.database import Pool, open_pool
 from shared.documents import DocumentState
 from shared.embedding.protocol import Embedder
 from shared.errors import ConfigurationError, DocwellError, PermanentError
+from shared.text import as_asked
 from shared.tracing import emit_stages
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ class SearchService:
         with self._snapshots.open(principal) as connection:
             answer = index_status(
                 connection,
-                path,
+                as_asked(path),
                 now=self._clock(),
                 rescan_seconds=self._rescan_seconds(),
                 warming=self._encoder.warming,

@@ -39,7 +39,7 @@ Source = Annotated[Short, Field(description="Only this source, such as `inbox`."
 Tags = Annotated[list[str], Field(max_length=50, description="Only documents with all of these tags.")]
 CursorText = Annotated[Short, Field(description="next_cursor of the answer before, to go on; all other arguments unchanged.")]
 Tokens = Annotated[int, Field(ge=50, le=100_000, description="The most tokens that the passages may take.")]
-Number = Annotated[int, Field(ge=0)]
+Number = Annotated[int, Field(ge=0, le=2_147_483_647)]  # PostgreSQL's integer
 
 SEARCH = (
     "Find passages of the indexed documents that answer a question, each with its citation (file, page or lines). Use it before"

@@ -38,6 +38,14 @@ def clean_text(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
+def as_asked(text: str) -> str:
+    """A name to look for, as PostgreSQL can be asked: NUL and lone surrogates, which no stored text holds, become U+FFFD.
+
+    They are not left out: a filter of nothing but these would then be no filter at all.
+    """
+    return _LONE.sub("\ufffd", text.replace("\x00", "\ufffd"))
+
+
 def normalise_path(path: str) -> str:
     """A document's path as its identity: NFC, with `/`, so that one file is one document on every system."""
     return unicodedata.normalize("NFC", path).replace("\\", "/")

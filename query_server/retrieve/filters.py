@@ -10,6 +10,7 @@ from typing import Any, LiteralString
 
 from shared.documents import ChunkKind
 from shared.errors import PermanentError
+from shared.text import as_asked
 
 LONGEST_GLOB = 1000
 
@@ -122,10 +123,10 @@ def make_filters(
     if len(path) > LONGEST_GLOB:
         raise PermanentError(f"path is longer than {LONGEST_GLOB} characters.", code="bad_argument")
     return Filters(
-        namespace=namespace.strip(),
-        path=path.strip(),
-        source=source.strip(),
-        tags=tuple(dict.fromkeys(tag.strip() for tag in tags if tag.strip())),
+        namespace=as_asked(namespace.strip()),
+        path=as_asked(path.strip()),
+        source=as_asked(source.strip()),
+        tags=tuple(dict.fromkeys(as_asked(tag.strip()) for tag in tags if tag.strip())),
         modified_after=parse_time(modified_after, "modified_after"),
         modified_before=parse_time(modified_before, "modified_before"),
         kinds=tuple(dict.fromkeys(kinds)),

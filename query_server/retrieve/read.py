@@ -120,7 +120,7 @@ def read_document(connection: Connection[Any], request: ReadRequest) -> ReadAnsw
     if cursor is not None and cursor.index_version != version:
         raise CursorExpired
     rows = _chunks(connection, request)
-    start = cursor.offset if cursor is not None else 0
+    start = min(cursor.offset, len(rows)) if cursor is not None else 0
     wanted = rows[start:]
     taken = take(
         [cost(row.tokens, document.path, row.section) for row in wanted], [row.tokens for row in wanted], request.max_tokens
