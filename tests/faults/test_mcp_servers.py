@@ -11,18 +11,29 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
+import psycopg
 import pytest
+from psycopg import sql
 
-from tests.asking import DIMENSION, MODEL, add
+from infra.local.postgres import EmbeddedPostgres
+from query_server.http import make_app
+from query_server.retrieve.encode import Encoder
+from query_server.service import SearchService
+from query_server.snapshot import Snapshots
+from shared.config import Settings
+from shared.database import open_pool
+from tests.asking import DIMENSION, MODEL, WordEmbedder, add
 from tests.bench.instance import free_port
 from tests.conftest import Database, passable_folder
 from tests.corpus import open_corpus, text_chunk
 from tests.faults.relay import relay
+from tests.listening import listening
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = int(os.environ.get("MCP_KILLS", "10"))
@@ -182,3 +193,29 @@ def test_servers_that_are_killed_again_and_again_cost_a_client_one_retry_at_most
     assert clients.failures == []
     assert clients.answered > KILLS * CLIENTS
     assert 0 < clients.retried <= KILLS * CLIENTS
+
+
+def test_a_server_whose_database_was_away_recovers_by_itself(indexed: Database, postgres: EmbeddedPostgres) -> None:
+    def admit(allowed: bool) -> None:
+        with psycopg.connect(postgres.superuser_conninfo, dbname="postgres", autocommit=True) as connection:
+            statement = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}")
+            connection.execute(statement.format(sql.Identifier(indexed.name), sql.Literal(allowed)))
+            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (indexed.name,))
+
+    def code(result: dict[str, Any]) -> str:
+        return str(json.loads(result["content"][0]["text"])["error"]["code"]) if result["isError"] else "ok"
+
+    snapshots = Snapshots(lambda: open_pool(indexed.reader_url, name="away", as_reader=True, check=False, wait_seconds=1))
+    service = SearchService(snapshots, Encoder(WordEmbedder, patient=True), rescan_seconds=lambda: 300.0)
+    with closing(service), listening(make_app(service, Settings())) as url:
+        address = url.removeprefix("http://")
+        _until(lambda: code(_call(address)) == "ok", "an answer", 30)
+        try:
+            admit(False)
+            _until(lambda: code(_call(address)) == "database_unavailable", "the error", 30)
+            assert httpx.get(f"{url}/readyz").status_code == 503
+            assert httpx.get(f"{url}/healthz").status_code == 200
+        finally:
+            admit(True)
+        _until(lambda: code(_call(address)) == "ok", "the recovery", 30)
+        assert httpx.get(f"{url}/readyz").status_code == 200
