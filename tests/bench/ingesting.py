@@ -66,7 +66,7 @@ def stub() -> Iterator[str]:
     port = free_port()
     process = subprocess.Popen([sys.executable, stub_embedder.__file__, str(port)])
     try:
-        wait_for(lambda: _listens(port), seconds=20, what="the stub embedder")
+        wait_for(lambda: is_listening(port), seconds=20, what="the stub embedder")
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         process.terminate()
@@ -209,7 +209,7 @@ def run_peer(name: str) -> str:
         make_corpus(work / "corpus")
         embedder = subprocess.Popen([sys.executable, "embed_server.py"], cwd=work)
         try:
-            wait_for(lambda: _listens(_PEER_EMBEDDER_PORT), seconds=20, what="the peers' embedder")
+            wait_for(lambda: is_listening(_PEER_EMBEDDER_PORT), seconds=20, what="the peers' embedder")
             done = subprocess.run(
                 [str(ENVIRONMENTS / environment / "bin" / "python"), driver],
                 cwd=work,
@@ -270,7 +270,7 @@ def _peer_postgres(folder: Path) -> Iterator[None]:
         server.wait(30)
 
 
-def _listens(port: int) -> bool:
+def is_listening(port: int) -> bool:
     import socket
 
     with socket.socket() as probe:

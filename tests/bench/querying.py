@@ -42,7 +42,7 @@ def hybrid_latency() -> list[dict[str, Any]]:
         queries = [
             f"term{number * 7 % 4000} term{number * 13 % 4000} ERR-{number * 3:04d}-05 marker" for number in range(QUERIES)
         ]
-        _analyse(made)
+        analyse(made)
         markers = [f"ERR-{number:04d}-05 marker" for number in range(0, 300, 3)]
         rows = [
             {
@@ -57,7 +57,7 @@ def hybrid_latency() -> list[dict[str, Any]]:
     return rows
 
 
-def _analyse(made: Instance) -> None:
+def analyse(made: Instance) -> None:
     """As the scheduler does some time after an ingest."""
     home = made.folder / "home"
     with psycopg.connect(EmbeddedPostgres(home).superuser_conninfo, dbname="docwell", autocommit=True) as connection:

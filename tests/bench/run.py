@@ -32,6 +32,7 @@ from tests.bench import (  # noqa: E402
     rescanning,
     retrieving,
     scaling,
+    serving,
     starting,
 )
 from tests.bench.figures import table  # noqa: E402
@@ -45,6 +46,7 @@ MEASURES: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "rescan": rescanning.unchanged,
     "scaling": scaling.scaling,
     "query": querying.hybrid_latency,
+    "mcp": serving.mcp_load,
     "load": loading.search_during_ingest,
     "recovery": recovering.recovery,
     "chunks": chunking.sizes,
