@@ -107,26 +107,26 @@ def _adjoins(group: _Group, candidate: Candidate) -> bool:
 
 def _found(group: _Group) -> Found:
     members = group.members
-    if len(members) == 1:
-        return Found(
-            best=group.best,
-            text=group.best.text,
-            span=group.best.place.span,
-            tokens=group.best.place.tokens,
-            collapsed=tuple(group.collapsed),
-        )
-    text = members[0].text
-    for before, member in pairwise(members):
-        rest = without_overlap(before.text, member.text)
-        text += "\n\n" + rest if rest is member.text else rest
+    text, span = whole([(member.text, member.place.span) for member in members])
     return Found(
         best=group.best,
         text=text,
-        span=_span(members[0].place.span, members[-1].place.span),
+        span=span,
         tokens=group.tokens,
-        merged=tuple(members),
+        merged=tuple(members) if len(members) > 1 else (),
         collapsed=tuple(group.collapsed),
     )
+
+
+def whole(parts: Sequence[tuple[str, Span]]) -> tuple[str, Span]:
+    """Neighbours in reading order as one text, what they share written once, with the place of all of it."""
+    if len(parts) == 1:
+        return parts[0]
+    text = parts[0][0]
+    for (before, _), (after, _) in pairwise(parts):
+        rest = without_overlap(before, after)
+        text += "\n\n" + rest if rest is after else rest
+    return text, _span(parts[0][1], parts[-1][1])
 
 
 def _span(first: Span, last: Span) -> Span:

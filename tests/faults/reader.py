@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from query_server.retrieve.collapse import whole
+from shared.documents import Chunk
 from shared.errors import DocwellError
 from tests.faults.ledger import Entry, Ledger
 from tests.faults.texts import expected_chunks, revisions_in
@@ -122,12 +124,14 @@ class Reader:
         if revision > entry.written:
             self._violated(entry, f"revision {revision} was never written")
             return revision
-        expected = {(chunk.text, _place(chunk.span)) for chunk in expected_chunks(entry.number, revision, entry.ending)}
+        chunks = expected_chunks(entry.number, revision, entry.ending)
+        expected = _passages(chunks)
         shown = {(one["text"], _place_of(one)) for one in found}
-        if not shown <= expected:
-            self._violated(entry, f"of revision {revision} these stand elsewhere or are no part of it: {shown - expected}")
+        if not shown <= expected.keys():
+            self._violated(entry, f"of revision {revision} these stand elsewhere or are no part of it: {shown - expected.keys()}")
         # A hybrid answer is full of other documents; texts that two documents share may be shown for one of them alone.
-        missing = {text for text, _ in expected - shown if entry.word in text}
+        held = {text for one in shown for text in expected.get(one, ())}
+        missing = {chunk.text for chunk in chunks if entry.word in chunk.text} - held
         if missing and whole:
             self._violated(entry, f"of revision {revision} parts are missing: {missing}")
         memory = self._memory.setdefault(entry.number, _Memory())
@@ -199,6 +203,17 @@ def _by_document(results: Sequence[Mapping[str, Any]], word: str) -> dict[str, l
 
 
 _PLACES = ("page_start", "page_end", "line_start", "line_end")
+
+
+def _passages(chunks: Sequence[Chunk]) -> dict[tuple[str, tuple[int | None, ...]], Sequence[str]]:
+    """What an answer may show: each chunk in its place, and chunks that follow each other as one passage; with their texts."""
+    found = {}
+    for first in range(len(chunks)):
+        for end in range(first + 1, len(chunks) + 1):
+            run = chunks[first:end]
+            text, span = whole([(chunk.text, chunk.span) for chunk in run])
+            found[text, _place(span)] = [chunk.text for chunk in run]
+    return found
 
 
 def _place(span: Any) -> tuple[int | None, ...]:

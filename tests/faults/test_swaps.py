@@ -35,6 +35,7 @@ def _version(number: int) -> list[Chunk]:
         text_chunk(
             f"{WORD} part {part} " + ("always" if part == PARTS - 1 else f"revision r{number:05}"),
             span=Span(page_start=number, page_end=number, line_start=part + 1, line_end=part + 1),
+            section=(f"Part {part}",),  # neighbours of one section would come as one passage
         )
         for part in range(PARTS)
     ]
