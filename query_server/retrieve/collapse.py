@@ -118,6 +118,12 @@ def _found(group: _Group) -> Found:
     )
 
 
+def alone(found: Found) -> Found:
+    """The best candidate of a passage without its neighbours."""
+    best = found.best
+    return Found(best=best, text=best.text, span=best.place.span, tokens=best.place.tokens, collapsed=found.collapsed)
+
+
 def whole(parts: Sequence[tuple[str, Span]]) -> tuple[str, Span]:
     """Neighbours in reading order as one text, what they share written once, with the place of all of it."""
     if len(parts) == 1:

@@ -11,7 +11,7 @@ from query_server.answers import Leg, Notice, Passage, SearchAnswer
 from query_server.cursor import Cursor
 from query_server.retrieve.budget import cost, cut_text, take
 from query_server.retrieve.citation import cite
-from query_server.retrieve.collapse import Found
+from query_server.retrieve.collapse import Found, alone
 from query_server.retrieve.encode import Encoded
 from query_server.retrieve.gather import Gathered
 from query_server.retrieve.places import Names
@@ -41,12 +41,15 @@ def compose(
 
     They stand in `order` already; `rerank_problem` says why that is not the reranker's, where it should be.
     """
-    wanted = gathered.found[offset : offset + request.limit]
+    wanted = list(gathered.found[offset : offset + request.limit])
+    if wanted and wanted[0].merged and _cost(wanted[0]) > request.max_tokens:
+        # Rather the passage that was found than the front of all that it goes on in.
+        wanted[0] = alone(wanted[0])
     costs = [_cost(one) for one in wanted]
     taken = take(costs, [one.tokens for one in wanted], request.max_tokens)
     shown = list(wanted[: taken.count])
     if taken.cut is not None:
-        shown[0] = dataclasses.replace(shown[0], text=cut_text(shown[0].text, shown[0].tokens, taken.cut))
+        shown[0] = _cut(shown[0], taken.cut)
     reached = offset + taken.count
     more = gathered.more or reached < len(gathered.found)
     return SearchAnswer(
@@ -69,6 +72,13 @@ def compose(
         warming=encoded.warming,
         warnings=tuple(_warnings(request, encoded, scope, cut=taken.cut is not None, rerank_problem=rerank_problem)),
     )
+
+
+def _cut(found: Found, keep: int) -> Found:
+    """The front of a passage. What spoke for it may stand behind the cut, so it is certain no longer."""
+    hit = dataclasses.replace(found.best.hit, certain=False)
+    best = dataclasses.replace(found.best, hit=hit)
+    return dataclasses.replace(found, best=best, text=cut_text(found.text, found.tokens, keep))
 
 
 def _cost(found: Found) -> int:

@@ -27,10 +27,12 @@ def _unmeasured(_stage: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Legs:
-    """What the legs found: one keyword list, and a semantic one for each vector of the query."""
+    """What the legs found: one keyword list, and a semantic one for each vector of the query. `exactly` says that the query asks
+    for an identifier or a quoted phrase."""
 
     keyword: Sequence[KeywordHit] = ()
     semantic: Sequence[Sequence[SemanticHit]] = ()
+    exactly: bool = False
 
 
 def run_legs(
@@ -47,9 +49,10 @@ def run_legs(
 ) -> Legs:
     """What both legs find, or the one that the mode asks for, `depth` hits of each list at most. `space` is None in the mode
     `keyword`; `lap` is told of each leg's end."""
+    asked = query_terms(request.query)
     keyword: Sequence[KeywordHit] = ()
     if request.mode != "semantic":
-        keyword = keyword_leg(connection, scope, request.filters, query_terms(request.query), limit=depth, cache=frequencies)
+        keyword = keyword_leg(connection, scope, request.filters, asked, limit=depth, cache=frequencies)
         lap("keyword")
     semantic: list[Sequence[SemanticHit]] = []
     if space is not None:
@@ -60,7 +63,7 @@ def run_legs(
             for vector in encoded.vectors
         )
         lap("semantic")
-    return Legs(keyword=keyword, semantic=semantic)
+    return Legs(keyword=keyword, semantic=semantic, exactly=bool(asked.identifiers or asked.phrases))
 
 
 def refuse_mismatch(space: Space | None, encoded: Encoded) -> None:

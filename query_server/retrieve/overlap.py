@@ -13,5 +13,5 @@ def without_overlap(before: str, text: str) -> str:
     tail = before[-longest:] if longest else ""
     for start in range(len(tail) - SHORTEST_OVERLAP + 1):
         if tail[start] == text[0] and text.startswith(tail[start:]):
-            return text[len(tail) - start :].lstrip("\n")
+            return text[len(tail) - start :]
     return text

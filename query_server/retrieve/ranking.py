@@ -65,7 +65,8 @@ def rank(legs: Legs, mode: Mode, calibration: Calibration | None) -> Ranking:
                 keyword_score=scores.get(one.key) if "keyword" in one.ranks else None,
                 similarity=similarity,
                 certain=(place == 0 and one.lifted > 0)
-                or _certain(one.ranks, similarity, coverages.get(one.key, 0.0), mode, calibration),
+                # What resembles an exact thing that was asked for is not that thing: `QueueFullError` is no `QueueError`.
+                or (not legs.exactly and _certain(one.ranks, similarity, coverages.get(one.key, 0.0), mode, calibration)),
             )
         )
     return Ranking(hits=tuple(ranked))

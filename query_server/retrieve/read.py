@@ -160,7 +160,7 @@ def _chunks(connection: Connection[Any], request: ReadRequest) -> list[_Row]:
 def _pieces(path: str, rows: Sequence[_Row], before: str, cut: int | None) -> list[Piece]:
     pieces = []
     for row in rows:
-        text = cut_text(row.text, row.tokens, cut) if cut is not None else without_overlap(before, row.text)
+        text = cut_text(row.text, row.tokens, cut) if cut is not None else without_overlap(before, row.text).lstrip("\n")
         before = row.text
         if not text.strip():
             continue

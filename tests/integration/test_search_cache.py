@@ -100,3 +100,28 @@ def test_neighbours_come_as_one_passage_with_its_place(corpus: Corpus, service: 
     [result] = service.search("alpha story")["results"]
     assert result["text"] == "alpha begins the story here.\n\nalpha ends the story there."
     assert result["citation"] == "[a.md, lines 1–9]"
+
+
+def test_a_passage_that_does_not_fit_loses_its_neighbours_before_its_own_words(corpus: Corpus, service: SearchService) -> None:
+    parts = [" ".join(f"filler{part}x{number}" for number in range(60)) for part in range(2)]
+    add(corpus, "a.md", text_chunk(parts[0]), text_chunk(f"SKU-0042 {parts[1]}", span=Span(line_start=5, line_end=9)))
+    [whole] = service.search("SKU-0042 filler0x1 filler1x1")["results"]
+    assert "filler0x1" in whole["text"]
+    answer = service.search("SKU-0042 filler0x1 filler1x1", max_tokens=120)
+    [fitting] = answer["results"]
+    assert fitting["text"].startswith("SKU-0042")
+    assert (fitting["line_start"], fitting["high_confidence"]) == (5, True)
+
+
+def test_a_passage_that_was_cut_is_certain_no_longer(corpus: Corpus, service: SearchService) -> None:
+    add(corpus, "a.md", text_chunk(" ".join(f"filler{number}" for number in range(200)) + " SKU-0042"))
+    assert service.search("SKU-0042")["results"][0]["high_confidence"]
+    [cut] = service.search("SKU-0042", max_tokens=60)["results"]
+    assert ("SKU-0042" in cut["text"], cut["high_confidence"]) == (False, False)
+
+
+def test_what_only_resembles_the_identifier_is_not_called_certain(corpus: Corpus, service: SearchService) -> None:
+    add(corpus, "a.md", text_chunk("cancel_invoice_by_id cancels an invoice by its id"))
+    for answer in (service.search("delete_invoice_by_id"), service.search('"cancels an order by its id"')):
+        assert not any(result["high_confidence"] for result in answer["results"])
+    assert service.search("cancel_invoice_by_id")["results"][0]["high_confidence"]

@@ -66,6 +66,13 @@ def test_neighbours_become_one_passage_in_reading_order_with_the_place_of_the_wh
     assert (found.best, found.merged, found.tokens) == (second, (first, second), 80)
 
 
+def test_a_passage_of_neighbours_is_a_part_of_its_file() -> None:
+    lines = [f"Line {number}: the gasket is checked before the start." for number in range(12)]
+    first, second = _candidate("\n".join(lines[:8]), 1), _candidate("\n".join(lines[6:]), 2)
+    [found] = collapse([first, second])
+    assert found.text == "\n".join(lines)
+
+
 def test_neighbours_without_an_overlap_stay_paragraphs() -> None:
     [found] = collapse([_candidate("one thing.", 1), _candidate("Another thing.", 2)])
     assert found.text == "one thing.\n\nAnother thing."

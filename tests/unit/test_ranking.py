@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -64,6 +65,13 @@ def test_certain_is_what_both_legs_put_first_on_enough_evidence() -> None:
     assert certain((1, 0.2), semantic=[(1, 0.87)]) == []
     assert certain(semantic=[(1, 0.95)]) == []
     assert certain(semantic=[(1, 0.95), (2, 0.93), (3, 0.9)], mode="semantic") == [1, 2]
+
+
+def test_what_only_resembles_an_identifier_or_a_phrase_is_not_certain() -> None:
+    legs = _legs((1, 0.9), semantic=[(1, 0.9)])
+    assert rank(legs, "hybrid", MEASURED).hits[0].certain
+    assert not rank(replace(legs, exactly=True), "hybrid", MEASURED).hits[0].certain
+    assert rank(replace(_legs((1, 0.9), semantic=[(1, 0.9)], exact=1), exactly=True), "hybrid", MEASURED).hits[0].certain
 
 
 def test_the_model_that_comes_along_is_measured() -> None:
