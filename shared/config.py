@@ -12,7 +12,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from shared.errors import ConfigurationError
+from shared.hosts import parse_rules
 from shared.ignored import IGNORED_FOLDERS, TEMPORARY_NAMES
+from shared.whsec import decode_secret
 
 PREFIX = "DOCWELL_"
 DEFAULT_CONFIG = "docwell.toml"
@@ -110,6 +112,11 @@ class Settings(BaseModel):
     ocr_seconds: float = Field(300.0, gt=0)
     keep_versions: int = Field(5, ge=1)
 
+    webhook_secrets: Secrets = ()
+    fetch_allowed_hosts: Words = ()
+    fetch_private_hosts: Words = ()
+    fetch_seconds: float = Field(60.0, gt=0)
+
     worker_concurrency: int | None = Field(None, ge=1)
     job_attempts: int = Field(5, ge=1)
     job_lease_seconds: float = Field(60.0, ge=1)
@@ -149,6 +156,19 @@ class Settings(BaseModel):
         if value is not None and info.data.get("rerank_url") is not None:
             raise ValueError("rerank_url is set too: keep the endpoint or the folder")
         return value
+
+    @field_validator("webhook_secrets")
+    @classmethod
+    def _are_whsec(cls, secrets: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        for secret in secrets:
+            decode_secret(secret.get_secret_value())
+        return secrets
+
+    @field_validator("fetch_allowed_hosts", "fetch_private_hosts")
+    @classmethod
+    def _are_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        parse_rules(hosts)
+        return hosts
 
     @field_validator("ignore_names", "ignore_folders")
     @classmethod
