@@ -15,8 +15,9 @@ from query_server.retrieve.citation import cite
 from query_server.retrieve.collapse import Candidate, Found
 from query_server.retrieve.confidence import calibration_of
 from query_server.retrieve.filters import Filters
-from query_server.retrieve.keyword import COUNT_UP_TO, ChunkKey
+from query_server.retrieve.keyword import COUNT_UP_TO
 from query_server.retrieve.legs import DEPTH, Legs
+from query_server.retrieve.matches import ChunkKey
 from query_server.retrieve.names import named_chunks
 from query_server.retrieve.ranking import MEANINGFUL_COVERAGE, Hit, Ranking
 from query_server.retrieve.request import Mode, SearchRequest

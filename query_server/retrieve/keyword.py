@@ -1,35 +1,39 @@
 """The keyword leg: true BM25 over statistics of what the principal may see, bounded in time."""
 
-# ruff: noqa: S608 - every fragment is a LiteralString, which the type checker proves; values are bound.
 from __future__ import annotations
 
 import threading
-import uuid
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, LiteralString, TypeAlias
+from typing import Any, LiteralString
 
 import numpy as np
 import numpy.typing as npt
 from psycopg import Connection
 
 from query_server.retrieve import bm25
-from query_server.retrieve.candidates import MOST_GROUPS, choose_candidates
-from query_server.retrieve.filters import DOCUMENT_FILTER, Filters
+from query_server.retrieve.candidates import choose_candidates
+from query_server.retrieve.filters import Filters
+from query_server.retrieve.matches import (
+    CANDIDATES,
+    CANDIDATES_IN_SCOPE,
+    MOST_TERMS,
+    WHOLE_AUDIENCES,
+    WHOLE_SCOPE,
+    ChunkKey,
+    Matches,
+    find_matches,
+    nothing,
+)
 from query_server.retrieve.names import named_chunks
 from query_server.retrieve.phrases import holds_phrases
 from query_server.retrieve.scope import Scope
-from shared.lexical import COUNTED_AT_ONCE, MOST_COUNTED, OTHER_FORMS, QueryTerm, QueryTerms, counting_vectors
-
-ChunkKey: TypeAlias = tuple[int, uuid.UUID]
+from shared.lexical import OTHER_FORMS, QueryTerm, QueryTerms
 
 MOST_CANDIDATES = 2_000
 """Chunks that are scored for the rarest terms of a query, when more hold any of its terms; as many again for several of the
 common ones together. Each costs some 6 microseconds. A scope of no more chunks than this is always scored whole."""
-
-MOST_TERMS = 32
-"""Terms of a query that are scored, by falling weight; only a pasted page has more."""
 
 COUNT_UP_TO = 50_000
 """Document frequencies are counted up to here; above, the idf of a term is small whatever the rest."""
@@ -41,47 +45,6 @@ COMMON_COUNT = 20
 NAMED_PASSAGES = 3
 """Passages of a document that the query names which come first: its best ones, or its first one when none holds a term."""
 
-_VECTORS = MOST_TERMS // COUNTED_AT_ONCE
-
-# A NULL vector costs nothing: the operator is strict.
-_COUNTS: LiteralString = """
-    t.audience_id, t.chunk_id, t.length,
-    -(t.frequencies <#> %(vector_0)s::sparsevec) AS product_0, -(t.frequencies <#> %(vector_1)s::sparsevec) AS product_1,
-    -(t.frequencies <#> %(vector_2)s::sparsevec) AS product_2, -(t.frequencies <#> %(vector_3)s::sparsevec) AS product_3,
-    -(t.frequencies <#> %(vector_4)s::sparsevec) AS product_4, -(t.frequencies <#> %(vector_5)s::sparsevec) AS product_5,
-    -(t.frequencies <#> %(vector_6)s::sparsevec) AS product_6, -(t.frequencies <#> %(vector_7)s::sparsevec) AS product_7
-"""
-# Whether any term is there is asked of the products: `&&` compares every term with every other, 30 microseconds a row.
-_ANY: LiteralString = """
-    greatest(product_0, product_1, product_2, product_3, product_4, product_5, product_6, product_7) > 0
-"""
-_CANDIDATES: LiteralString = """
-    SELECT * FROM docwell.keyword_matches(%(wanted)s, %(together)s, %(audiences)s, %(most)s, %(vectors)s::text[]::sparsevec[])
-"""
-_CANDIDATES_IN_SCOPE: LiteralString = f"""
-    WITH found AS MATERIALIZED ({_CANDIDATES}), standing AS MATERIALIZED (
-        SELECT DISTINCT place.audience_id, place.chunk_id
-        FROM found JOIN docwell.version_chunk place USING (audience_id, chunk_id)
-        JOIN docwell.document d ON d.served_version_id = place.version_id
-        WHERE {DOCUMENT_FILTER}
-    )
-    SELECT found.* FROM found JOIN standing USING (audience_id, chunk_id)
-"""
-_WHOLE_AUDIENCES: LiteralString = f"""
-    SELECT * FROM (
-        SELECT {_COUNTS} FROM docwell.chunk_terms t WHERE t.audience_id = ANY (%(audiences)s) OFFSET 0
-    ) AS counted WHERE {_ANY}
-"""
-_WHOLE_SCOPE: LiteralString = f"""
-    WITH scope AS MATERIALIZED (
-        SELECT DISTINCT place.audience_id, place.chunk_id
-        FROM docwell.document d JOIN docwell.version_chunk place ON place.version_id = d.served_version_id
-        WHERE d.audience_id = ANY (%(audiences)s) AND {DOCUMENT_FILTER}
-    )
-    SELECT * FROM (
-        SELECT {_COUNTS} FROM scope JOIN docwell.chunk_terms t USING (audience_id, chunk_id) OFFSET 0
-    ) AS counted WHERE {_ANY}
-"""
 _FREQUENCIES: LiteralString = "SELECT term, chunks FROM docwell.document_frequencies(%s, %s, %s)"
 
 
@@ -136,26 +99,25 @@ def keyword_leg(
         return []
     if not scope.narrowed and scope.chunks <= MOST_CANDIDATES:
         terms = _heaviest(query, None, scope.chunks)
-        rows = _run(connection, _WHOLE_AUDIENCES, scope, filters, terms)
-        frequencies = _count(rows, terms)
+        matches = _find(connection, WHOLE_AUDIENCES, scope, filters, terms)
+        frequencies = _count(matches, terms)
     else:
         frequencies = _frequencies(connection, scope, query.numbers, cache)
         terms = _heaviest(query, frequencies, scope.chunks)
-        rows = _rows(connection, scope, filters, query, terms, frequencies, limit)
-    scored = _score(rows, scope, query, terms, frequencies)
+        matches = _matches(connection, scope, filters, query, terms, frequencies, limit)
+    scored = _score(matches, scope, query, terms, frequencies)
     if query.phrases:
         numbers = [term.number for term in terms]
-        holding = holds_phrases(connection, query, scored.keys, scored.counts, scored.scores, numbers, most=limit)
+        holding = holds_phrases(connection, query, matches.keys, matches.counts, scored.scores, numbers, most=limit)
         scored = replace(scored, exact=scored.exact + holding)
     return _with_named(scored, named_chunks(connection, scope, filters, query.text), limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """Chunks with what they hold: one row each, `counts` of shape (chunks, terms), the rest of shape (chunks,)."""
+    """Chunks with what speaks for each, all of shape (chunks,)."""
 
-    keys: Sequence[ChunkKey]
-    counts: npt.NDArray[np.int64]
+    matches: Matches
     scores: npt.NDArray[np.float64]
     coverage: npt.NDArray[np.float64]
     exact: npt.NDArray[np.int64]
@@ -191,7 +153,7 @@ def _heaviest(query: QueryTerms, frequencies: Mapping[int, int] | None, chunks: 
     return sorted(query.terms, key=rank)[:MOST_TERMS]
 
 
-def _rows(
+def _matches(
     connection: Connection[Any],
     scope: Scope,
     filters: Filters,
@@ -199,24 +161,23 @@ def _rows(
     terms: Sequence[QueryTerm],
     frequencies: Mapping[int, int],
     limit: int,
-) -> list[tuple[Any, ...]]:
+) -> Matches:
     chosen = choose_candidates(terms, frequencies, most=MOST_CANDIDATES, chunks=scope.chunks, certain=query.phrase_terms)
     if scope.narrowed and scope.searched <= MOST_CANDIDATES:
-        return _run(connection, _WHOLE_SCOPE, scope, filters, terms)
-    statement = _CANDIDATES_IN_SCOPE if scope.narrowed else _CANDIDATES
-    rows: list[tuple[Any, ...]] = []
+        return _find(connection, WHOLE_SCOPE, scope, filters, terms)
+    statement = CANDIDATES_IN_SCOPE if scope.narrowed else CANDIDATES
+    found = nothing(len(terms))
     if chosen.wanted or chosen.together:
-        rows = _run(connection, statement, scope, filters, terms, wanted=chosen.wanted, together=chosen.together)
-    if len(rows) < limit and scope.narrowed and sum(frequencies.get(term.number, 0) for term in terms) > MOST_CANDIDATES:
+        found = _find(connection, statement, scope, filters, terms, wanted=chosen.wanted, together=chosen.together)
+    if len(found) < limit and scope.narrowed and sum(frequencies.get(term.number, 0) for term in terms) > MOST_CANDIDATES:
         # The filters left too few of the candidates, and there were more.
-        return _run(connection, _WHOLE_SCOPE, scope, filters, terms)
-    if len(rows) < limit and chosen.instead is not None:
-        more = _run(connection, statement, scope, filters, terms, wanted=[chosen.instead])
-        rows = list({(row[0], row[1]): row for row in (*rows, *more)}.values())
-    return rows
+        return _find(connection, WHOLE_SCOPE, scope, filters, terms)
+    if len(found) < limit and chosen.instead is not None:
+        found = found.with_more(_find(connection, statement, scope, filters, terms, wanted=[chosen.instead]))
+    return found
 
 
-def _run(
+def _find(
     connection: Connection[Any],
     statement: LiteralString,
     scope: Scope,
@@ -225,37 +186,17 @@ def _run(
     *,
     wanted: Sequence[int] = (),
     together: Sequence[Sequence[int]] = (),
-) -> list[tuple[Any, ...]]:
-    numbers = [term.number for term in terms]
-    vectors = counting_vectors(numbers)
-    values: dict[str, Any] = {
-        "audiences": list(scope.audiences),
-        "wanted": list(wanted),
-        "together": _rectangle(together),
-        "most": 2 * MOST_CANDIDATES,
-        "vectors": vectors,
-        **filters.parameters,
-        **{f"vector_{place}": vectors[place] if place < len(vectors) else None for place in range(_VECTORS)},
-    }
-    with connection.cursor(binary=True) as cursor:
-        return cursor.execute(statement, values, prepare=False).fetchall()
-
-
-def _rectangle(groups: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Groups as a matrix of MOST_GROUPS rows, filled up with a group's own terms, or with 0, a term of no chunk."""
-    rows = [list(group) for group in groups] + [[0]] * (MOST_GROUPS - len(groups))
-    width = max(map(len, rows))
-    return [row + [row[0]] * (width - len(row)) for row in rows]
+) -> Matches:
+    return find_matches(connection, statement, scope, filters, terms, most=2 * MOST_CANDIDATES, wanted=wanted, together=together)
 
 
 def _score(
-    rows: Sequence[tuple[Any, ...]], scope: Scope, query: QueryTerms, terms: Sequence[QueryTerm], frequencies: Mapping[int, int]
+    matches: Matches, scope: Scope, query: QueryTerms, terms: Sequence[QueryTerm], frequencies: Mapping[int, int]
 ) -> Scored:
     numbers = [term.number for term in terms]
-    counts = _unpack(rows, len(terms))
+    counts = matches.counts
     idf = bm25.inverse_frequencies(numbers, frequencies, scope.chunks)
     weights = idf * np.array([term.weight for term in terms])
-    lengths = np.array([row[2] for row in rows], dtype=np.float64)
     rare = max(COMMON_COUNT, int(COMMON_SHARE * scope.chunks))
     identifiers = [
         numbers.index(term.number)
@@ -263,9 +204,8 @@ def _score(
         if term.number in numbers and frequencies.get(term.number, 0) <= rare
     ]
     return Scored(
-        keys=[(row[0], row[1]) for row in rows],
-        counts=counts,
-        scores=bm25.scores(counts, lengths, weights, scope.average_length),
+        matches=matches,
+        scores=bm25.scores(counts, matches.lengths.astype(np.float64), weights, scope.average_length),
         coverage=_coverage(counts, terms, weights),
         exact=(counts[:, identifiers] > 0).sum(axis=1),
     )
@@ -289,7 +229,7 @@ def _coverage(
 
 def _with_named(scored: Scored, named: Sequence[Sequence[ChunkKey]], limit: int) -> list[KeywordHit]:
     exact = scored.exact.copy()
-    places = {key: place for place, key in enumerate(scored.keys) if scored.scores[place] > 0} if named else {}
+    places = {key: place for place, key in enumerate(scored.matches.keys) if scored.scores[place] > 0} if named else {}
     first: list[KeywordHit] = []
     for chunks in named:
         holding = sorted((places[key] for key in chunks if key in places), key=lambda place: (-scored.scores[place], place))
@@ -301,7 +241,7 @@ def _with_named(scored: Scored, named: Sequence[Sequence[ChunkKey]], limit: int)
 
 
 def _best(scored: Scored, limit: int) -> list[KeywordHit]:
-    if not len(scored.keys):
+    if not len(scored.matches):
         return []
     order = np.lexsort((-np.round(scored.scores, 9), -scored.exact))
     # A few more than wanted, so that the ids decide between equal scores at the border too.
@@ -309,7 +249,7 @@ def _best(scored: Scored, limit: int) -> list[KeywordHit]:
     best = [place for rank, place in enumerate(order) if rank < limit or (scored.scores[place] >= edge and rank < 2 * limit)]
     return [
         KeywordHit(
-            key=scored.keys[place],
+            key=scored.matches.key(place),
             score=float(scored.scores[place]),
             coverage=float(scored.coverage[place]),
             exact=int(scored.exact[place]),
@@ -319,21 +259,7 @@ def _best(scored: Scored, limit: int) -> list[KeywordHit]:
     ]
 
 
-def _count(rows: Sequence[tuple[Any, ...]], terms: Sequence[QueryTerm]) -> dict[int, int]:
-    """Document frequencies, of rows that are all there are."""
-    if not rows:
-        return {}
-    found = (_unpack(rows, len(terms)) > 0).sum(axis=0)
+def _count(matches: Matches, terms: Sequence[QueryTerm]) -> dict[int, int]:
+    """Document frequencies, of chunks that are all there are."""
+    found = (matches.counts > 0).sum(axis=0)
     return {term.number: int(count) for term, count in zip(terms, found, strict=True)}
-
-
-def _unpack(rows: Sequence[tuple[Any, ...]], terms: int) -> npt.NDArray[np.int64]:
-    """The counts in the products of `counting_vectors`, shape (rows, terms)."""
-    if not rows:
-        return np.zeros((0, terms), dtype=np.int64)
-    groups = -(-terms // COUNTED_AT_ONCE)
-    products = np.array([row[3 : 3 + groups] for row in rows], dtype=np.float64).astype(np.int64)
-    bits = MOST_COUNTED.bit_length()
-    places = np.arange(COUNTED_AT_ONCE, dtype=np.int64) * bits
-    digits = (products[:, :, None] >> places[None, None, :]) & MOST_COUNTED
-    return digits.reshape(len(rows), groups * COUNTED_AT_ONCE)[:, :terms]

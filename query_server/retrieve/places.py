@@ -11,7 +11,7 @@ from typing import Any, LiteralString
 from psycopg import Connection
 
 from query_server.retrieve.filters import Filters
-from query_server.retrieve.keyword import ChunkKey
+from query_server.retrieve.matches import ChunkKey
 from query_server.retrieve.scope import Scope
 from shared.documents import Span
 

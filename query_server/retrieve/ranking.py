@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from query_server.retrieve.confidence import Calibration
 from query_server.retrieve.fusion import RankedList, fuse
-from query_server.retrieve.keyword import ChunkKey
 from query_server.retrieve.legs import Legs
+from query_server.retrieve.matches import ChunkKey
 from query_server.retrieve.request import Mode
 
 MEANINGFUL_COVERAGE = 0.2

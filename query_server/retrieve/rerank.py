@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from query_server.retrieve.collapse import Found
-from query_server.retrieve.keyword import ChunkKey
+from query_server.retrieve.matches import ChunkKey
 from shared.errors import DocwellError, TransientError
 
 _Result = TypeVar("_Result")

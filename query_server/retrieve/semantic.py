@@ -13,7 +13,7 @@ from pgvector import HalfVector
 from psycopg import Connection, sql
 
 from query_server.retrieve.filters import Filters
-from query_server.retrieve.keyword import ChunkKey
+from query_server.retrieve.matches import ChunkKey
 from query_server.retrieve.scope import Scope
 
 EXACT_UP_TO = 4_000

@@ -20,8 +20,8 @@ from query_server.retrieve.encode import Encoded
 from query_server.retrieve.explain import CutOff, cut_off
 from query_server.retrieve.filters import EVERYTHING, Filters
 from query_server.retrieve.gather import gather
-from query_server.retrieve.keyword import ChunkKey
 from query_server.retrieve.legs import DEPTH, Legs
+from query_server.retrieve.matches import ChunkKey
 from query_server.retrieve.request import SearchRequest
 from query_server.retrieve.scope import measure
 from query_server.retrieve.search import Search
