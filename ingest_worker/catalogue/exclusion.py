@@ -7,6 +7,7 @@ from typing import Any, LiteralString
 
 from psycopg import Connection
 
+from ingest_worker.catalogue import fetches
 from ingest_worker.catalogue.asking import Conflict
 from ingest_worker.catalogue.listing import unknown_document
 from ingest_worker.jobs import control
@@ -51,6 +52,7 @@ def remove(connection: Connection[Any], document_id: uuid.UUID, *, reason: str) 
             return False
         withdraw(connection, document_id, state=DocumentState.DELETED, code="removed", reason=reason)
         connection.execute("DELETE FROM docwell.pushed_content WHERE document_id = %s", (document_id,))
+        fetches.forget(connection, document_id)
         return True
 
 

@@ -12,6 +12,7 @@ from psycopg import Connection, errors
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
+from ingest_worker.catalogue import fetches
 from ingest_worker.catalogue.asking import BadQuestion, Conflict
 from ingest_worker.catalogue.chunks import raise_version
 from ingest_worker.catalogue.erasures import Place, refuse_erased
@@ -46,14 +47,18 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
-    """A document as it was pushed: `content` is zlib, `sha256` and `size` are those of the bytes in it."""
+    """A document as it was pushed: `content` is zlib, `sha256` and `size` are those of the bytes in it.
+
+    With `fetch`, an address that a worker is to fetch the bytes from, there are none yet: what is served stays so until then.
+    """
 
     namespace: str
     path: str
-    content: bytes
-    sha256: bytes
-    size: int
+    content: bytes = b""
+    sha256: bytes = b""
+    size: int = 0
     facts: Facts = Facts()
+    fetch: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +116,7 @@ class _Known:
     pushed_title: str | None
     pushed_media_type: str | None
     pushed_modified: datetime | None
+    fetching: bool
 
 
 _FIND: LiteralString = "SELECT document_id FROM docwell.document WHERE source_id = %s AND namespace_id = %s AND path = %s"
@@ -121,9 +127,17 @@ _HOLD_JOB: LiteralString = """
 _HOLD: LiteralString = """
     SELECT d.document_id, d.state, d.url, d.tags, d.metadata, d.readers, d.audience_id, d.searchable AS served,
            (SELECT v.title FROM docwell.version v WHERE v.version_id = d.served_version_id) AS parsed_title,
-           pushed.sha256 AS pushed_sha256, pushed.title AS pushed_title, pushed.media_type AS pushed_media_type,
-           pushed.source_modified AS pushed_modified
-    FROM docwell.document d LEFT JOIN docwell.pushed_content pushed USING (document_id)
+           pushed.sha256 AS pushed_sha256, told.title AS pushed_title, told.media_type AS pushed_media_type,
+           told.source_modified AS pushed_modified, f.document_id IS NOT NULL AS fetching
+    FROM docwell.document d
+    LEFT JOIN docwell.pushed_content pushed USING (document_id)
+    LEFT JOIN docwell.fetch f USING (document_id)
+    -- What was said last: of bytes that have still to be fetched, else of those that are here.
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN f.document_id IS NULL THEN pushed.title ELSE f.title END AS title,
+               CASE WHEN f.document_id IS NULL THEN pushed.media_type ELSE f.media_type END AS media_type,
+               CASE WHEN f.document_id IS NULL THEN pushed.source_modified ELSE f.source_modified END AS source_modified
+    ) AS told
     WHERE d.document_id = %s
     FOR UPDATE OF d
 """
@@ -182,7 +196,7 @@ def _accept(connection: Connection[Any], pushed: Pushed, max_attempts: int) -> A
         )
     # Reading this table keeps an erasure from beginning until we have committed; see `erasure.py`.
     refuse_erased(connection, source=PUSH, namespace=pushed.namespace, path=pushed.path, sha256=pushed.sha256)
-    same_bytes = known is not None and known.pushed_sha256 is not None and bytes(known.pushed_sha256) == pushed.sha256
+    same_bytes = known is not None and not known.fetching and pushed.fetch is None and _are_its_bytes(known, pushed.sha256)
     facts = _merged(pushed.facts, known, same_bytes=same_bytes, source=source)
     if known is not None and same_bytes and _are_as_before(facts, known) and (job_id is not None or known.state in _SETTLED):
         newest = connection.execute(_NEWEST_JOB, (known.document_id,)).fetchone()
@@ -214,6 +228,28 @@ def _accept(connection: Connection[Any], pushed: Pushed, max_attempts: int) -> A
     if row is None:
         raise RuntimeError("INSERT … RETURNING gave no row")
     document_id: uuid.UUID = row[0]
+    if pushed.fetch is None:
+        keep_bytes(connection, document_id, pushed, facts)
+        if known is not None and known.fetching:
+            fetches.forget(connection, document_id)
+    else:
+        fetches.ask(
+            connection,
+            document_id,
+            pushed.fetch,
+            title=facts.title,
+            media_type=facts.media_type,
+            source_modified=facts.source_modified,
+        )
+    job = jobs.enqueue(connection, [document_id], max_attempts=max_attempts)[document_id]
+    if known is not None and known.served:
+        raise_version(connection, known.audience_id, Weight())
+    twin = duplicate_of(connection, document_id) if pushed.fetch is None else None
+    return Accepted(document_id=document_id, job_id=job, changed=True, duplicate_of=twin)
+
+
+def keep_bytes(connection: Connection[Any], document_id: uuid.UUID, pushed: Pushed, facts: Facts) -> None:
+    """Keep the bytes of a document, and what is in force of what was said of them, in the caller's transaction."""
     kept = {
         "document": document_id,
         "sha256": pushed.sha256,
@@ -224,10 +260,10 @@ def _accept(connection: Connection[Any], pushed: Pushed, max_attempts: int) -> A
         "modified": facts.source_modified,
     }
     connection.execute(_KEEP, kept)
-    job = jobs.enqueue(connection, [document_id], max_attempts=max_attempts)[document_id]
-    if known is not None and known.served:
-        raise_version(connection, known.audience_id, Weight())
-    return Accepted(document_id=document_id, job_id=job, changed=True, duplicate_of=duplicate_of(connection, document_id))
+
+
+def _are_its_bytes(known: _Known, sha256: bytes) -> bool:
+    return known.pushed_sha256 is not None and bytes(known.pushed_sha256) == sha256
 
 
 def _hold(connection: Connection[Any], source_id: int, namespace_id: int, path: str) -> tuple[_Known | None, uuid.UUID | None]:
@@ -282,7 +318,10 @@ def withdraw_pushed(
     ).fetchone()
     if row is None:
         raise unknown_document(f"{PUSH}:{namespace}:{path}", " Nothing was pushed there.")
-    return row[0], request_deletion(connection, row[0], max_attempts=max_attempts)
+    with connection.transaction():
+        job_id = request_deletion(connection, row[0], max_attempts=max_attempts)
+        fetches.forget(connection, row[0])
+    return row[0], job_id
 
 
 def push_source(connection: Connection[Any]) -> Source:
