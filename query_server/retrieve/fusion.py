@@ -39,7 +39,6 @@ def fuse(lists: Sequence[RankedList[Key]], *, lifted: Mapping[Key, int] | None =
     `lifted` says in how many exact things of the query (identifiers, quoted phrases) a hit is found: more of them come first,
     whatever their score. Ties go to the earlier list, then to the better rank in it, so the order is always the same.
     """
-    # A key is hashed once for each place that it has in a list: hashes of UUIDs are made in Python, and there are hundreds.
     numbers: dict[Key, int] = {}
     keys: list[Key] = []
     sums: list[float] = []

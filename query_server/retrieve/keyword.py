@@ -246,7 +246,7 @@ def _best(scored: Scored, limit: int) -> list[KeywordHit]:
     order = np.lexsort((-np.round(scored.scores, 9), -scored.exact))
     # A few more than wanted, so that the ids decide between equal scores at the border too.
     edge = scored.scores[order[min(limit, len(order)) - 1]] - 1e-9
-    best = [place for rank, place in enumerate(order) if rank < limit or (scored.scores[place] >= edge and rank < 2 * limit)]
+    best = [*order[:limit], *(place for place in order[limit : 2 * limit] if scored.scores[place] >= edge)]
     return [
         KeywordHit(
             key=scored.matches.key(place),

@@ -45,31 +45,40 @@ def rank(legs: Legs, mode: Mode, calibration: Calibration | None) -> Ranking:
     """The legs fused. Of a model without `calibration` the nearest passage is taken for one about the question."""
     if not _supported(legs, mode, calibration):
         return Ranking()
-    lists = [RankedList(leg="keyword", keys=[hit.key for hit in legs.keyword])]
-    lists += [RankedList(leg="semantic", keys=[hit.key for hit in hits]) for hits in legs.semantic]
-    scores = {hit.key: hit.score for hit in legs.keyword}
-    similarities: dict[ChunkKey, float] = {}
-    for hits in legs.semantic:
-        for hit in hits:
-            similarities[hit.key] = max(hit.similarity, similarities.get(hit.key, -1.0))
-    coverages = {hit.key: hit.coverage for hit in legs.keyword}
+    keyword, semantic, keys = _numbered(legs)
+    lists = [RankedList(leg="keyword", keys=keyword), *(RankedList(leg="semantic", keys=numbers) for numbers in semantic)]
+    of_keyword = dict(zip(keyword, legs.keyword, strict=True))
+    similarities: dict[int, float] = {}
+    for numbers, hits in zip(semantic, legs.semantic, strict=True):
+        for number, near in zip(numbers, hits, strict=True):
+            similarities[number] = max(near.similarity, similarities.get(number, -1.0))
+    exact = {number: hit.exact for number, hit in of_keyword.items() if hit.exact}
     ranked = []
-    for place, one in enumerate(fuse(lists, lifted={hit.key: hit.exact for hit in legs.keyword if hit.exact})):
-        similarity = similarities.get(one.key) if "semantic" in one.ranks else None
+    for place, one in enumerate(fuse(lists, lifted=exact)):
+        held, similarity = of_keyword.get(one.key), similarities.get(one.key)
+        coverage = held.coverage if held is not None else 0.0
         ranked.append(
             Hit(
-                key=one.key,
+                key=keys[one.key],
                 score=one.score,
                 ranks=one.ranks,
                 exact=one.lifted,
-                keyword_score=scores.get(one.key) if "keyword" in one.ranks else None,
+                keyword_score=held.score if held is not None else None,
                 similarity=similarity,
                 certain=(place == 0 and one.lifted > 0)
                 # What resembles an exact thing that was asked for is not that thing: `QueueFullError` is no `QueueError`.
-                or (not legs.exactly and _certain(one.ranks, similarity, coverages.get(one.key, 0.0), mode, calibration)),
+                or (not legs.exactly and _certain(one.ranks, similarity, coverage, mode, calibration)),
             )
         )
     return Ranking(hits=tuple(ranked))
+
+
+def _numbered(legs: Legs) -> tuple[list[int], list[list[int]], list[ChunkKey]]:
+    """The hits of each list by number, and the key of each number: hashes of UUIDs are made in Python, so each is made once."""
+    numbers: dict[ChunkKey, int] = {}
+    keyword = [numbers.setdefault(hit.key, len(numbers)) for hit in legs.keyword]
+    semantic = [[numbers.setdefault(hit.key, len(numbers)) for hit in hits] for hits in legs.semantic]
+    return keyword, semantic, list(numbers)
 
 
 def _certain(
