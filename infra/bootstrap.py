@@ -31,11 +31,11 @@ PYTHONS = ((3, 11), (3, 12))
 
 LOCKS = {
     # What `make install` and `make run` need, and with it the tests' and linters' tools.
-    "install": ("local", "query", "ingest", "embedded", "telemetry"),
-    "dev": ("local", "query", "ingest", "embedded", "telemetry", "dev"),
+    "install": ("local", "query", "ingest", "enrich", "embedded", "telemetry"),
+    "dev": ("local", "query", "ingest", "enrich", "embedded", "telemetry", "dev"),
     # One container each; `embedded` builds the model.
     "query": ("query", "telemetry"),
-    "ingest": ("ingest", "telemetry"),
+    "ingest": ("ingest", "enrich", "telemetry"),
     "local": ("local",),
     "embedded": ("embedded", "local"),
 }

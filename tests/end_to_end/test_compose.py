@@ -342,7 +342,8 @@ def test_the_query_image_holds_none_of_the_ingest_sides_packages() -> None:
     lock = (ROOT / "requirements/query.txt").read_text(encoding="utf-8")
     held = set(re.findall(r"^([a-z0-9._-]+)==", lock, re.MULTILINE))
     assert "mcp" in held
-    assert not held & {"celery", "redis", "watchdog", "tree-sitter", "tree-sitter-language-pack", "pypdfium2", "fastapi"}
+    # redis-py writes the usage log, and is light; what belongs to the ingest side or asks a model is not there.
+    assert not held & {"celery", "anthropic", "watchdog", "tree-sitter", "tree-sitter-language-pack", "pypdfium2", "fastapi"}
 
 
 @pytest.mark.skipif(shutil.which("docker-compose") is None, reason="docker-compose is not installed")
