@@ -7,49 +7,43 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from shared.errors import ConfigurationError
 from shared.hosts import parse_rules
 from shared.ignored import IGNORED_FOLDERS, TEMPORARY_NAMES
+from shared.source_settings import (
+    NAME_PATTERN,
+    ConfluenceSettings,
+    ConnectionSettings,
+    FolderSettings,
+    OtherSettings,
+    Secrets,
+    SharePointSettings,
+    SourceSettings,
+    Words,
+)
 from shared.whsec import decode_secret
+
+__all__ = [
+    "NAME_PATTERN",
+    "ConfluenceSettings",
+    "ConnectionSettings",
+    "FolderSettings",
+    "OtherSettings",
+    "Settings",
+    "SharePointSettings",
+    "SourceSettings",
+    "load_settings",
+]
 
 PREFIX = "DOCWELL_"
 DEFAULT_CONFIG = "docwell.toml"
 
-# A `[[sources]]` name, and a namespace: what fits in a URL, a path and a label without quoting.
-NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
-
-
-def _split(value: object) -> object:
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
-
-
 PATHS = ("home", "inbox", "embedding_model_path", "rerank_model_path")
 """Settings that are made absolute."""
-
-Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
-Secrets = Annotated[tuple[SecretStr, ...], BeforeValidator(_split)]
-Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-
-
-class SourceSettings(BaseModel):
-    """One `[[sources]]` table: a folder that is watched."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: Name
-    type: Literal["folder"] = "folder"
-    root: Path
-    namespace: Name = "default"
-    tags: Words = ()
-    readers: Words | None = None
-    ignore: Words = ()
-    max_bytes: int | None = Field(None, gt=0)
 
 
 class Settings(BaseModel):
@@ -116,6 +110,10 @@ class Settings(BaseModel):
     fetch_allowed_hosts: Words = ()
     fetch_private_hosts: Words = ()
     fetch_seconds: float = Field(60.0, gt=0)
+
+    usage_log: Literal["off", "ids", "queries"] = "off"
+    usage_redis_url: SecretStr | None = None
+    usage_days: int = Field(90, ge=1)
 
     worker_concurrency: int | None = Field(None, ge=1)
     job_attempts: int = Field(5, ge=1)
@@ -269,8 +267,9 @@ def load_settings(
         if isinstance(values.get(name), str):
             values[name] = str(config.parent / values[name])
     for source in values.get("sources", []) if isinstance(values.get("sources"), list) else []:
-        if isinstance(source, dict) and isinstance(source.get("root"), str):
-            source["root"] = str(config.parent / Path(source["root"]).expanduser())
+        for key, value in source.items() if isinstance(source, dict) else ():
+            if isinstance(value, str) and (key == "root" or key.endswith("_file")):
+                source[key] = str(config.parent / Path(value).expanduser())
     from_environment, environment_origins = _from_environment(environment)
     values |= from_environment
     origins |= environment_origins

@@ -27,7 +27,7 @@ from ingest_worker.intake.report import SweepReport
 from ingest_worker.intake.rescan import SweepOptions, sweep
 from ingest_worker.jobs import table as jobs
 from ingest_worker.publish import NewVersion, Swap, publish, unpublish, withdraw
-from shared.config import Settings, SourceSettings
+from shared.config import FolderSettings, Settings
 from shared.database import Pool, open_pool
 from shared.documents import DocumentState
 
@@ -54,7 +54,7 @@ class Folder:
     root: Path
     pool: Pool
     settings: Settings
-    source_settings: SourceSettings
+    source_settings: FolderSettings
     woken: list[int] = field(default_factory=list)
 
     @property
@@ -171,7 +171,7 @@ def open_folder(url: str, root: Path, **settings: Any) -> Iterator[Folder]:
     """The folder `root`, made when missing, as the source `docs`; `settings` may hold those of the source too."""
     root.mkdir(exist_ok=True)
     own = {name: settings.pop(name) for name in ("ignore", "readers", "tags", "max_bytes") if name in settings}
-    source = SourceSettings(name="docs", root=root, **own)
+    source = FolderSettings(name="docs", root=root, **own)
     chosen = {
         "watch_settle_seconds": SETTLE,
         "delete_grace_seconds": GRACE,

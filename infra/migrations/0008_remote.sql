@@ -4,7 +4,8 @@
 -- Whatever implements the protocol of sources is one: the types are no closed list any more.
 ALTER TABLE docwell.source
     DROP CONSTRAINT source_type_check,
-    ADD CONSTRAINT source_type_check CHECK (type ~ '^[a-z][a-z0-9_-]{0,62}$');
+    ADD CONSTRAINT source_type_check CHECK (type ~ '^[a-z][a-z0-9_-]{0,62}$'),
+    ADD COLUMN enrich boolean NOT NULL DEFAULT true;  -- false: none of its text goes to a paid service
 
 -- What a passage stands under at its source (the titles of a page's ancestors): it leads the section of each passage.
 ALTER TABLE docwell.pushed_content ADD COLUMN heading text[] NOT NULL DEFAULT '{}';

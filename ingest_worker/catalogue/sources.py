@@ -11,7 +11,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import class_row
 
-from shared.config import SourceSettings
+from shared.config import FolderSettings
 from shared.errors import PermanentError
 
 MANUAL = "manual"
@@ -115,10 +115,11 @@ def get_source(connection: Connection[Any], name: str) -> Source | None:
 
 # A source that was taken out is back, and when nothing of it is left it may be of another type or namespace.
 _UPSERT_SOURCE = """
-    INSERT INTO docwell.source AS s (name, type, namespace_id, root, tags, readers, max_bytes)
-    VALUES (%(name)s, %(type)s, %(namespace)s, %(root)s, %(tags)s, %(readers)s, %(max_bytes)s)
+    INSERT INTO docwell.source AS s (name, type, namespace_id, root, tags, readers, max_bytes, enrich)
+    VALUES (%(name)s, %(type)s, %(namespace)s, %(root)s, %(tags)s, %(readers)s, %(max_bytes)s, %(enrich)s)
     ON CONFLICT (name) DO UPDATE SET
         root = excluded.root, tags = excluded.tags, readers = excluded.readers, max_bytes = excluded.max_bytes,
+        enrich = excluded.enrich,
         (type, namespace_id) = (
             SELECT CASE WHEN is_free THEN excluded.type ELSE s.type END,
                    CASE WHEN is_free THEN excluded.namespace_id ELSE s.namespace_id END
@@ -141,6 +142,7 @@ def ensure_source(
     tags: Sequence[str] = (),
     readers: Sequence[str] | None = None,
     max_bytes: int | None = None,
+    enrich: bool = True,
 ) -> Source:
     """The source with these facts, made or brought up to date.
 
@@ -155,6 +157,7 @@ def ensure_source(
         "tags": list(tags),
         "readers": None if readers is None else sorted(set(readers)),
         "max_bytes": max_bytes,
+        "enrich": enrich,
     }
     row = connection.execute(_UPSERT_SOURCE, values).fetchone()
     if row is not None and (row[0], row[1]) != (kind, values["namespace"]):
@@ -168,7 +171,7 @@ def ensure_source(
     return source
 
 
-def ensure_folder_source(connection: Connection[Any], settings: SourceSettings) -> Source:
+def ensure_folder_source(connection: Connection[Any], settings: FolderSettings) -> Source:
     """A folder source as `[[sources]]` describes it."""
     return ensure_source(
         connection,
@@ -179,4 +182,5 @@ def ensure_folder_source(connection: Connection[Any], settings: SourceSettings) 
         tags=settings.tags,
         readers=settings.readers,
         max_bytes=settings.max_bytes,
+        enrich=settings.enrich,
     )

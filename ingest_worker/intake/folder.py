@@ -22,7 +22,7 @@ from ingest_worker.intake.orders import WAIT_SECONDS, carry_out
 from ingest_worker.intake.settle import CAPACITY, Due, Settler
 from ingest_worker.intake.sweeper import AT_A_TIME, Handlers, Sweeper
 from ingest_worker.jobs.wake import Wake
-from shared.config import Settings, SourceSettings
+from shared.config import FolderSettings, Settings
 from shared.database import Pool, first_line, reachable
 from shared.errors import ServiceUnavailable
 from shared.paths import document_path
@@ -41,7 +41,7 @@ class FolderWatcher:
 
     def __init__(
         self,
-        source: SourceSettings,
+        source: FolderSettings,
         settings: Settings,
         pool: Pool,
         wake: Wake,

@@ -16,7 +16,7 @@ from ingest_worker.intake.orders import WAIT_SECONDS
 from ingest_worker.intake.report import SweepReport
 from ingest_worker.intake.rescan import SweepOptions, sweep
 from ingest_worker.jobs.wake import Wake
-from shared.config import Settings, SourceSettings
+from shared.config import FolderSettings, Settings
 from shared.database import Pool, first_line, reachable
 from shared.errors import ServiceUnavailable
 
@@ -52,7 +52,7 @@ class Sweeper:
 
     def __init__(
         self,
-        source: SourceSettings,
+        source: FolderSettings,
         settings: Settings,
         pool: Pool,
         wake: Wake,

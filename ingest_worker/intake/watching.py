@@ -18,7 +18,7 @@ from ingest_worker.intake.folder import FolderWatcher
 from ingest_worker.intake.orders import WAIT_SECONDS
 from ingest_worker.intake.sweeper import AT_A_TIME
 from ingest_worker.jobs.wake import Wake
-from shared.config import Settings, SourceSettings
+from shared.config import FolderSettings, Settings
 from shared.database import Pool, reachable
 from shared.errors import ConfigurationError, ServiceUnavailable
 
@@ -29,7 +29,7 @@ _RETRY_SECONDS = 2.0
 _LOOK_SECONDS = 0.5
 
 
-def folder_sources(settings: Settings) -> tuple[SourceSettings, ...]:
+def folder_sources(settings: Settings) -> tuple[FolderSettings, ...]:
     """The folders to watch: the inbox and those of `[[sources]]`, which may describe the inbox themselves.
 
     Raises:
@@ -39,12 +39,13 @@ def folder_sources(settings: Settings) -> tuple[SourceSettings, ...]:
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise ConfigurationError(f"Two [[sources]] are named {sorted(twice)[0]!r}. Give one of them another name.")
+    folders = tuple(source for source in settings.sources if isinstance(source, FolderSettings))
     if INBOX in names:
-        return settings.sources
-    return (SourceSettings(name=INBOX, root=settings.inbox, namespace=DEFAULT_NAMESPACE), *settings.sources)
+        return folders
+    return (FolderSettings(name=INBOX, root=settings.inbox, namespace=DEFAULT_NAMESPACE), *folders)
 
 
-def prepare_source(pool: Pool, wanted: SourceSettings, *, max_bytes: int, max_attempts: int, wake: Wake) -> Source:
+def prepare_source(pool: Pool, wanted: FolderSettings, *, max_bytes: int, max_attempts: int, wake: Wake) -> Source:
     """Bring a source's row up to date, and take it back if it was taken out.
 
     When its readers or tags changed, all of its documents are asked for again; otherwise those that were too large and are
@@ -120,7 +121,7 @@ def watch_sources(settings: Settings, pool: Pool, wake: Wake, stop: threading.Ev
                 watcher.wake_up()
 
 
-def _prepare_all(sources: Sequence[SourceSettings], settings: Settings, pool: Pool, wake: Wake, stop: threading.Event) -> bool:
+def _prepare_all(sources: Sequence[FolderSettings], settings: Settings, pool: Pool, wake: Wake, stop: threading.Event) -> bool:
     """Prepare each source, waiting for PostgreSQL when it is away; False when stopped before that."""
     told = False
     for source in sources:

@@ -136,14 +136,14 @@ def main(what: str, url: str, root: str) -> None:
     from ingest_worker.catalogue.sources import ensure_folder_source
     from ingest_worker.intake.ignore import IgnoreRules
     from ingest_worker.intake.rescan import SweepOptions, sweep
-    from shared.config import SourceSettings
+    from shared.config import FolderSettings
     from shared.database import open_pool
 
     options = SweepOptions(rest_seconds=1.0, grace_seconds=2.0)
     walks, sweeps = [], []
     with open_pool(url, name="bench-sweep", size=4) as pool:
         with pool.connection() as connection:
-            source = ensure_folder_source(connection, SourceSettings(name="docs", root=Path(root)))
+            source = ensure_folder_source(connection, FolderSettings(name="docs", root=Path(root)))
         before = _peak()
 
         def look_through() -> None:

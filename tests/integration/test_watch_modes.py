@@ -17,7 +17,7 @@ from ingest_worker.intake import events
 from ingest_worker.intake.events import Hint, HintKind, Hints, observe, polled_for_limit
 from ingest_worker.intake.mounts import network_mount, parse_mounts
 from ingest_worker.intake.watching import watch_sources
-from shared.config import Settings, SourceSettings
+from shared.config import FolderSettings, Settings
 from shared.database import open_pool
 from tests.conftest import Database
 from tests.folders import GRACE, SETTLE, Folder, eventually, open_folder
@@ -149,7 +149,7 @@ def test_the_whole_watcher_takes_from_all_sources_and_stops_within_two_seconds(d
             "inbox": tmp_path / "inbox",
             "watch_settle_seconds": SETTLE,
             "delete_grace_seconds": GRACE,
-            "sources": (SourceSettings(name="more", root=tmp_path / "more", namespace="team"),),
+            "sources": (FolderSettings(name="more", root=tmp_path / "more", namespace="team"),),
         }
     )
     stop = threading.Event()
@@ -207,7 +207,7 @@ def test_changed_readers_ask_for_all_documents_of_the_source_again(database: Dat
 
 def test_a_missing_inbox_that_held_documents_is_not_made_anew(database: Database, tmp_path: Path) -> None:
     with open_folder(database.url, tmp_path / "docs") as folder:
-        inbox = SourceSettings(name="inbox", root=tmp_path / "inbox")
+        inbox = FolderSettings(name="inbox", root=tmp_path / "inbox")
         own = Folder(root=tmp_path / "inbox", pool=folder.pool, settings=folder.settings, source_settings=inbox)
         stop = threading.Event()
         settings = folder.settings.model_copy(update={"inbox": tmp_path / "inbox", "sources": ()})

@@ -14,7 +14,7 @@ import typer.main
 
 from infra.cli import make_app
 from ingest_worker.parse.languages import BY_EXTENSION, BY_NAME
-from shared.config import Settings, SourceSettings
+from shared.config import FolderSettings, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -64,7 +64,7 @@ def test_every_variable_that_a_document_names_is_a_setting() -> None:
 def test_the_keys_of_a_source_in_the_settings_page_are_those_that_it_takes() -> None:
     text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     block = next(fence["body"] for fence in _FENCE.finditer(text) if "[[sources]]" in fence["body"])
-    assert set(re.findall(r"^(\w+) =", block, re.MULTILINE)) == SourceSettings.model_fields.keys() - {"type"}
+    assert set(re.findall(r"^(\w+) =", block, re.MULTILINE)) == FolderSettings.model_fields.keys() - {"type"}
 
 
 # --- commands
