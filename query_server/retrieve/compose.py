@@ -14,7 +14,8 @@ from query_server.retrieve.citation import cite
 from query_server.retrieve.collapse import Found, alone
 from query_server.retrieve.encode import Encoded
 from query_server.retrieve.gather import Gathered
-from query_server.retrieve.places import Names
+from query_server.retrieve.legs import DEPTH
+from query_server.retrieve.places import MOST_COPIES, Names
 from query_server.retrieve.request import SearchRequest
 from query_server.retrieve.rerank import BY_FUSION, Order
 from query_server.retrieve.scope import Scope
@@ -70,7 +71,16 @@ def compose(
         newest_sweep=scope.newest_sweep,
         stale=scope.stale,
         warming=encoded.warming,
-        warnings=tuple(_warnings(request, encoded, scope, cut=taken.cut is not None, rerank_problem=rerank_problem)),
+        warnings=tuple(
+            _warnings(
+                request,
+                encoded,
+                scope,
+                cut=taken.cut is not None,
+                limited=gathered.limited and not more,
+                rerank_problem=rerank_problem,
+            )
+        ),
     )
 
 
@@ -116,7 +126,7 @@ def _passage(found: Found, names: Names, order: Order) -> Passage:
 
 
 def _warnings(
-    request: SearchRequest, encoded: Encoded, scope: Scope, *, cut: bool, rerank_problem: str | None
+    request: SearchRequest, encoded: Encoded, scope: Scope, *, cut: bool, limited: bool, rerank_problem: str | None
 ) -> Sequence[Notice]:
     found = []
     if request.mode != "keyword" and encoded.problem is not None:
@@ -128,6 +138,15 @@ def _warnings(
     if cut:
         found.append(
             Notice(code="text_cut", message="The passage is longer than max_tokens and was cut. Ask with a larger max_tokens.")
+        )
+    if limited:
+        found.append(
+            Notice(
+                code="ranking_limited",
+                message=f"These are the last passages that were ranked, not the last that there are: each leg brings its best"
+                f" {DEPTH}, and a text is shown in {MOST_COPIES} places at most. For others ask more narrowly: by namespace,"
+                " path, source, tags or time, or in more words.",
+            )
         )
     if scope.pending:
         found.append(

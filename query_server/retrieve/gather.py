@@ -9,21 +9,25 @@ from psycopg import Connection
 
 from query_server.retrieve.collapse import Candidate, Found, collapse
 from query_server.retrieve.filters import Filters
-from query_server.retrieve.places import Names, find_places
+from query_server.retrieve.places import MOST_COPIES, Names, find_places
 from query_server.retrieve.ranking import Ranking
 from query_server.retrieve.scope import Scope
 
-BLOCK = 30
+BLOCK = 20
 """Hits that are collapsed together. Blocks begin at fixed places of the ranking, so that pages of any size cut the same list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """Passages in their order, as many as were needed at least unless there are fewer; `more` says that there are others."""
+    """Passages in their order, as many as were needed at least unless there are fewer; `more` says that there are others.
+
+    `limited`: behind the last of them there may be passages that were not ranked, or further copies of a text.
+    """
 
     found: tuple[Found, ...]
     names: Names
     more: bool
+    limited: bool = False
 
 
 def gather(connection: Connection[Any], scope: Scope, filters: Filters, ranking: Ranking, needed: int) -> Gathered:
@@ -35,6 +39,7 @@ def gather(connection: Connection[Any], scope: Scope, filters: Filters, ranking:
     copies: list[Candidate] = []
     texts_seen: set[object] = set()
     start = 0
+    limited = ranking.limited
     while start < len(ranking.hits) and len(found) <= needed:
         block = ranking.hits[start : start + BLOCK]
         start += BLOCK
@@ -44,6 +49,7 @@ def gather(connection: Connection[Any], scope: Scope, filters: Filters, ranking:
             standing = places.get(hit.key)
             if standing is None:
                 continue
+            limited |= len(standing.places) == MOST_COPIES
             held = [Candidate(hit=hit, place=place, text=standing.text) for place in standing.places]
             # The same chunk can be there for several audiences.
             if hit.key[1] not in texts_seen:
@@ -57,4 +63,5 @@ def gather(connection: Connection[Any], scope: Scope, filters: Filters, ranking:
         found=tuple(found[:needed]),
         names=Names(sources=scope.sources, namespaces=scope.namespaces),
         more=len(found) > needed,
+        limited=limited,
     )

@@ -28,11 +28,12 @@ def _unmeasured(_stage: str) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Legs:
     """What the legs found: one keyword list, and a semantic one for each vector of the query. `exactly` says that the query asks
-    for an identifier or a quoted phrase."""
+    for an identifier or a quoted phrase, `limited` that one of the lists was full while there are more chunks."""
 
     keyword: Sequence[KeywordHit] = ()
     semantic: Sequence[Sequence[SemanticHit]] = ()
     exactly: bool = False
+    limited: bool = False
 
 
 def run_legs(
@@ -63,7 +64,13 @@ def run_legs(
             for vector in encoded.vectors
         )
         lap("semantic")
-    return Legs(keyword=keyword, semantic=semantic, exactly=bool(asked.identifiers or asked.phrases))
+    full = any(len(hits) >= depth for hits in (keyword, *semantic))
+    return Legs(
+        keyword=keyword,
+        semantic=semantic,
+        exactly=bool(asked.identifiers or asked.phrases),
+        limited=full and scope.searched > depth,
+    )
 
 
 def refuse_mismatch(space: Space | None, encoded: Encoded) -> None:

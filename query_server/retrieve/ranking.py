@@ -36,9 +36,10 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """All hits, best first; empty when nothing found is about the question."""
+    """All hits, best first; empty when nothing found is about the question. `limited`: a leg had more than it may bring."""
 
     hits: tuple[Hit, ...] = ()
+    limited: bool = False
 
 
 def rank(legs: Legs, mode: Mode, calibration: Calibration | None) -> Ranking:
@@ -70,7 +71,7 @@ def rank(legs: Legs, mode: Mode, calibration: Calibration | None) -> Ranking:
                 or (not legs.exactly and _certain(one.ranks, similarity, coverage, mode, calibration)),
             )
         )
-    return Ranking(hits=tuple(ranked))
+    return Ranking(hits=tuple(ranked), limited=legs.limited)
 
 
 def _numbered(legs: Legs) -> tuple[list[int], list[list[int]], list[ChunkKey]]:
