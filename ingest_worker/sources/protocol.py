@@ -144,5 +144,17 @@ class Subscribes(Protocol):
         ...
 
 
+@runtime_checkable
+class Trees(Protocol):
+    """A source that can tell what stands below a thing, for `Hint.trees`. Of one that cannot everything is looked at."""
+
+    def below(self, key: str) -> Iterator[Batch]:
+        """What stands below this as it is now, at any depth, without itself. Cursors of these batches are not looked at.
+
+        What used to be below and is elsewhere now does not come; it is no deletion.
+        """
+        ...
+
+
 Open = Callable[..., Source]
 """Makes a source of its settings: `open(settings: ConnectionSettings, *, client: httpx.Client, clock) -> Source`."""
