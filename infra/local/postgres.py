@@ -18,6 +18,7 @@ from infra.local import provision
 from infra.local.accounts import can
 from infra.local.folders import exclusive, outside_socket_folder, prepare_home, private_folder, socket_folder, storage_problem
 from infra.local.logs import last_lines, open_log
+from infra.local.memory import machine_memory, memory_settings
 from infra.local.placement import MAJOR_VERSION, Placement, place
 from infra.local.processes import command_line, dies_with_parent, is_alive, spawn, working_in
 from shared.errors import ConfigurationError, ServiceUnavailable
@@ -36,13 +37,14 @@ _POLL_SECONDS = 0.01
 class EmbeddedPostgres:
     """One PostgreSQL server whose data lie in `home`.
 
-    `settings` are server settings on top of `provision.SERVER_SETTINGS`; tests use it to do without fsync.
+    `settings` are server settings on top of `provision.SERVER_SETTINGS` and what the memory of the machine allows; tests use
+    it to do without fsync.
     `start` must be called from the main thread (see `processes.spawn`); only one object can use a home at a time.
     """
 
     def __init__(self, home: Path, *, settings: Mapping[str, str] | None = None) -> None:
         self.home = home
-        self._settings = {**provision.SERVER_SETTINGS, **(settings or {})}
+        self._settings = {**provision.SERVER_SETTINGS, **memory_settings(machine_memory()), **(settings or {})}
         self._placement: Placement | None = None
         self._sockets: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None

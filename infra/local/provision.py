@@ -59,10 +59,8 @@ SERVER_SETTINGS: dict[str, str] = {
     "port": "5432",
     "unix_socket_permissions": "0700",
     "max_connections": "100",
-    "shared_buffers": "256MB",
     "work_mem": "16MB",
     "maintenance_work_mem": "256MB",  # too little of it doubles the time of an HNSW build
-    "effective_cache_size": "1GB",
     "random_page_cost": "1.1",
     "jit": "off",  # it costs more than it gives on statements of milliseconds
     "max_wal_size": "1GB",

@@ -31,9 +31,12 @@ from query_server.retrieve.phrases import holds_phrases
 from query_server.retrieve.scope import Scope
 from shared.lexical import OTHER_FORMS, QueryTerm, QueryTerms
 
-MOST_CANDIDATES = 2_000
+MOST_CANDIDATES = 1_000
 """Chunks that are scored for the rarest terms of a query, when more hold any of its terms; as many again for several of the
-common ones together. Each costs some 6 microseconds. A scope of no more chunks than this is always scored whole."""
+common ones together. Each costs some 5 microseconds, and twice as many found no better ten among 100,000."""
+
+WHOLE_UP_TO = 2_000
+"""A scope of no more chunks is always scored whole."""
 
 COUNT_UP_TO = 50_000
 """Document frequencies are counted up to here; above, the idf of a term is small whatever the rest."""
@@ -97,7 +100,7 @@ def keyword_leg(
     """The best chunks of the scope by BM25, at most `limit`; exact hits first, then by score, then by id."""
     if not query.terms or scope.empty:
         return []
-    if not scope.narrowed and scope.chunks <= MOST_CANDIDATES:
+    if not scope.narrowed and scope.chunks <= WHOLE_UP_TO:
         terms = _heaviest(query, None, scope.chunks)
         matches = _find(connection, WHOLE_AUDIENCES, scope, filters, terms)
         frequencies = _count(matches, terms)
@@ -163,7 +166,7 @@ def _matches(
     limit: int,
 ) -> Matches:
     chosen = choose_candidates(terms, frequencies, most=MOST_CANDIDATES, chunks=scope.chunks, certain=query.phrase_terms)
-    if scope.narrowed and scope.searched <= MOST_CANDIDATES:
+    if scope.narrowed and scope.searched <= WHOLE_UP_TO:
         return _find(connection, WHOLE_SCOPE, scope, filters, terms)
     statement = CANDIDATES_IN_SCOPE if scope.narrowed else CANDIDATES
     found = nothing(len(terms))
@@ -246,16 +249,18 @@ def _best(scored: Scored, limit: int) -> list[KeywordHit]:
     order = np.lexsort((-np.round(scored.scores, 9), -scored.exact))
     # A few more than wanted, so that the ids decide between equal scores at the border too.
     edge = scored.scores[order[min(limit, len(order)) - 1]] - 1e-9
-    best = [*order[:limit], *(place for place in order[limit : 2 * limit] if scored.scores[place] >= edge)]
+    further = order[limit : 2 * limit]
+    best = np.concatenate([order[:limit], further[scored.scores[further] >= edge]])
+    best = best[scored.scores[best] > 0]
     return [
-        KeywordHit(
-            key=scored.matches.key(place),
-            score=float(scored.scores[place]),
-            coverage=float(scored.coverage[place]),
-            exact=int(scored.exact[place]),
+        KeywordHit(key=key, score=score, coverage=coverage, exact=exact)
+        for key, score, coverage, exact in zip(
+            scored.matches.keys_of(best),
+            scored.scores[best].tolist(),
+            scored.coverage[best].tolist(),
+            scored.exact[best].tolist(),
+            strict=True,
         )
-        for place in best
-        if scored.scores[place] > 0
     ]
 
 

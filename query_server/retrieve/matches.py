@@ -100,14 +100,16 @@ class Matches:
     def __len__(self) -> int:
         return len(self.audiences)
 
-    def key(self, place: int) -> ChunkKey:
-        """The chunk of a row."""
-        return int(self.audiences[place]), uuid.UUID(bytes=self.ids[place].tobytes())
+    def keys_of(self, places: npt.NDArray[np.intp]) -> list[ChunkKey]:
+        """The chunks of these rows."""
+        raw = self.ids[places].tobytes()
+        audiences = self.audiences[places].tolist()
+        return [(audience, uuid.UUID(bytes=raw[16 * row : 16 * row + 16])) for row, audience in enumerate(audiences)]
 
     @cached_property
-    def keys(self) -> Sequence[ChunkKey]:
+    def keys(self) -> list[ChunkKey]:
         """The chunks of all rows. Few questions need them all."""
-        return [self.key(place) for place in range(len(self))]
+        return self.keys_of(np.arange(len(self)))
 
     def with_more(self, more: Matches) -> Matches:
         """These and those of `more` that are not among them."""

@@ -20,10 +20,10 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table whose columns are those of the first row."""
+    """A Markdown table of all columns that any row has, in the order of their coming."""
     if not rows:
         return "(nothing was measured)"
-    columns = list(rows[0])
+    columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(_cell(row.get(column)) for column in columns) + " |" for row in rows]
     return "\n".join(lines)

@@ -23,6 +23,7 @@ from typing import Any
 import psycopg
 from psycopg.pq import PGconn, Ping
 
+from infra.local.memory import machine_memory, memory_settings
 from infra.local.placement import place
 from infra.local.postgres import EmbeddedPostgres
 from infra.local.provision import SERVER_SETTINGS
@@ -253,7 +254,11 @@ def _peer_postgres(folder: Path) -> Iterator[None]:
          "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--auth=trust"],
         user=user, group=group, extra_groups=[] if user else None, env=environment, cwd="/", capture_output=True, check=True,
     )  # fmt: skip
-    changed = SERVER_SETTINGS | {"listen_addresses": "127.0.0.1", "port": str(_PEER_POSTGRES_PORT), "unix_socket_directories": ""}
+    changed = (
+        SERVER_SETTINGS
+        | memory_settings(machine_memory())
+        | {"listen_addresses": "127.0.0.1", "port": str(_PEER_POSTGRES_PORT), "unix_socket_directories": ""}
+    )
     options = [part for name, value in changed.items() for part in ("-c", f"{name}={value}")]
     server = subprocess.Popen(
         [programs / "postgres", "-D", placement.data, *options],
