@@ -9,6 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from ingest_worker.catalogue import documents as catalogue
+from ingest_worker.intake.fetching import fetch_pending
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.pipeline import JobReport, Reading, Ready, Tools, Unchanged, begin, keep, parse, read_document, serve
 from shared.database import is_away
@@ -58,6 +59,7 @@ def run_jobs(claimed: Sequence[ClaimedJob], tools: Tools, pace: Pace, *, enough:
         psycopg.OperationalError, PoolTimeout: PostgreSQL is away; what has not been yielded is not done.
     """
     waiting = list(claimed)
+    stopped = fetch_pending(claimed, tools.pool, tools.settings)
     while waiting and not enough():
         readings: list[Reading] = []
         unchanged: list[Unchanged] = []
@@ -68,7 +70,7 @@ def run_jobs(claimed: Sequence[ClaimedJob], tools: Tools, pace: Pace, *, enough:
             while waiting and size < MOST_BYTES:
                 job = waiting.pop(0)
                 with tools.work.stage("read", [job]):
-                    read = _one(partial(read_document, connection, job, documents, tools.settings))
+                    read = _one(partial(read_document, connection, job, documents, tools.settings, stopped=stopped))
                 if isinstance(read, Reading):
                     readings.append(read)
                     size += read.begins.content.size

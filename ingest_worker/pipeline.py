@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.documents import Beginning, Content, JobDocument
 from ingest_worker.catalogue.sources import ensure_audience
 from ingest_worker.catalogue.vectors import inputs_with_vector
+from ingest_worker.intake.fetching import fetch_pending
 from ingest_worker.intake.read import Gone, Refused, gone_seconds, read_content
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob, Success
@@ -35,7 +37,7 @@ from shared.database import Pool
 from shared.documents import DocumentState
 from shared.embedding.fingerprint import Fingerprint
 from shared.embedding.protocol import Embedder, Role
-from shared.errors import Outage, Postponed, TransientError
+from shared.errors import DocwellError, Outage, Postponed, TransientError
 
 _REASON_CHARS = 1_000
 _ROUNDS = 3
@@ -100,8 +102,11 @@ def run_job(job: ClaimedJob, tools: Tools) -> JobReport:
         PermanentError, TransientError: the attempt failed; the caller records it.
         LeaseLost: another worker holds the job; nothing was written.
     """
-    with tools.work.stage("read", [job]), tools.pool.connection() as connection:
-        read = read_document(connection, job, catalogue.for_jobs(connection, [job.document_id]), tools.settings)
+    with tools.work.stage("read", [job]):
+        stopped = fetch_pending([job], tools.pool, tools.settings)
+        with tools.pool.connection() as connection:
+            documents = catalogue.for_jobs(connection, [job.document_id])
+            read = read_document(connection, job, documents, tools.settings, stopped=stopped)
     if isinstance(read, JobReport):
         return read
     if isinstance(read, Unchanged):
@@ -113,11 +118,16 @@ def run_job(job: ClaimedJob, tools: Tools) -> JobReport:
 
 
 def read_document(
-    connection: Connection[Any], job: ClaimedJob, documents: Mapping[uuid.UUID, JobDocument], settings: Settings
+    connection: Connection[Any],
+    job: ClaimedJob,
+    documents: Mapping[uuid.UUID, JobDocument],
+    settings: Settings,
+    *,
+    stopped: Mapping[uuid.UUID, DocwellError] = MappingProxyType({}),
 ) -> Reading | Unchanged | Ready | JobReport:
     """Read what is there now; when there is nothing to take in, do the job to its end. `documents` are rows just read.
 
-    An old version that a person wants back is ready as it is.
+    An old version that a person wants back is ready as it is. `stopped`: those that could not be fetched, and why.
 
     Raises:
         PermanentError, TransientError, LeaseLost: as `run_job`.
@@ -132,6 +142,8 @@ def read_document(
     if old is not None:
         return Ready(job=job, version=old)
     try:
+        if document.document_id in stopped:
+            raise stopped[document.document_id]
         content = read_content(connection, document, max_bytes=settings.max_bytes)
     except Gone as error:
         now = catalogue.for_job(connection, job.document_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from ingest_worker.api import documents, health, jobs, problems, reference
+from ingest_worker.api import documents, health, jobs, problems, reference, webhooks
 from ingest_worker.api.answers import Services
 from ingest_worker.api.guard import Guard
 from ingest_worker.api.metrics import Metrics, Watched
@@ -36,6 +36,7 @@ def make_api(settings: Settings, pool: Pool, wake: Wake) -> FastAPI:
     app.state.services = Services(settings=settings, pool=pool, wake=wake, metrics=metrics)
     app.include_router(documents.router)
     app.include_router(jobs.router)
+    app.include_router(webhooks.router)
     app.include_router(health.router)
     reference.install(app)
     problems.install(app)

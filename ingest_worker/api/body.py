@@ -2,60 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import zlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
 from ingest_worker.api.problems import Malformed, TooLarge
+from ingest_worker.intake.packing import Body, Taker
 
 _BATCH = 1024 * 1024
 """Bytes that are hashed and compressed at a time, off the event loop."""
 
 _DRAINED = 64 * 1024 * 1024
 """Bytes of a body that is too long which are read and thrown away, so that the client sees the answer and no broken pipe."""
-
-_LEVEL = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Body:
-    """What came: `content` is zlib, `sha256` and `size` are those of the bytes in it."""
-
-    content: bytes
-    sha256: bytes
-    size: int
-
-
-class Taker:
-    """Compresses and hashes bytes that come in pieces."""
-
-    def __init__(self) -> None:
-        self._sha256 = hashlib.sha256()
-        self._zlib = zlib.compressobj(_LEVEL)
-        self._pieces: list[bytes] = []
-        self._size = 0
-
-    def take(self, data: bytes) -> None:
-        """The next piece."""
-        self._sha256.update(data)
-        self._pieces.append(self._zlib.compress(data))
-        self._size += len(data)
-
-    def body(self) -> Body:
-        """All that came."""
-        self._pieces.append(self._zlib.flush())
-        return Body(content=b"".join(self._pieces), sha256=self._sha256.digest(), size=self._size)
-
-
-def pack(data: bytes) -> Body:
-    """A body that is in memory already."""
-    taker = Taker()
-    taker.take(data)
-    return taker.body()
 
 
 async def take_body(request: Request, *, max_bytes: int) -> Body:
@@ -67,7 +26,7 @@ async def take_body(request: Request, *, max_bytes: int) -> Body:
     """
     taker = Taker()
     waiting = bytearray()
-    async for piece in _limited(request, max_bytes):
+    async for piece in limited(request, max_bytes):
         waiting += piece
         if len(waiting) >= _BATCH:
             await run_in_threadpool(taker.take, bytes(waiting))
@@ -80,25 +39,30 @@ def _finished(taker: Taker, rest: bytes) -> Body:
     return taker.body()
 
 
-async def read_body(request: Request, *, max_bytes: int) -> bytes:
-    """The whole body as bytes.
+async def read_body(request: Request, *, max_bytes: int, limit: str = "DOCWELL_MAX_BYTES") -> bytes:
+    """The whole body as bytes. `limit` is where the limit comes from.
 
     Raises:
         TooLarge, Malformed: as `take_body`.
     """
     data = bytearray()
-    async for piece in _limited(request, max_bytes):
+    async for piece in limited(request, max_bytes, limit=limit):
         data += piece
     return bytes(data)
 
 
-async def _limited(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
+async def limited(request: Request, max_bytes: int, *, limit: str = "DOCWELL_MAX_BYTES") -> AsyncIterator[bytes]:
+    """The pieces of a body as they come. `limit` is where the limit comes from.
+
+    Raises:
+        TooLarge, Malformed: as `take_body`.
+    """
     announced = request.headers.get("content-length", "0")
     if not (announced.isascii() and announced.isdecimal()):
         raise Malformed("Content-Length is no number.", code="bad_length")
     # Who asks before sending (Expect: 100-continue) is answered before anything is sent.
     if int(announced) > max_bytes and request.headers.get("expect", "").lower() == "100-continue":
-        raise _too_large(max_bytes)
+        raise too_large(max_bytes, limit)
     size = 0
     try:
         async for piece in request.stream():
@@ -110,8 +74,9 @@ async def _limited(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
     except ClientDisconnect:
         raise Malformed("The body ended early.", code="disconnected") from None
     if size > max_bytes:
-        raise _too_large(max_bytes)
+        raise too_large(max_bytes, limit)
 
 
-def _too_large(max_bytes: int) -> TooLarge:
-    return TooLarge(f"The body has more than {max_bytes:,} bytes, the limit (DOCWELL_MAX_BYTES).", code="too_large")
+def too_large(max_bytes: int, limit: str) -> TooLarge:
+    """A body beyond the limit."""
+    return TooLarge(f"The body has more than {max_bytes:,} bytes, the limit ({limit}).", code="too_large")

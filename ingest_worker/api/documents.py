@@ -16,12 +16,13 @@ from starlette.responses import Response
 
 from ingest_worker.api import envelope
 from ingest_worker.api.answers import PROBLEMS, Limit, Services, answer, services
-from ingest_worker.api.body import Body, pack, read_body, take_body
+from ingest_worker.api.body import read_body, take_body
 from ingest_worker.api.caller import caller
 from ingest_worker.api.problems import Malformed, invalid
 from ingest_worker.catalogue import listing
 from ingest_worker.catalogue.asking import BadQuestion, Filters, known_states, parse_since
 from ingest_worker.catalogue.twins import duplicate_of
+from ingest_worker.intake.packing import Body, pack
 from ingest_worker.intake.push import Accepted, Facts, Pushed, accept, checked_path, withdraw_pushed
 from shared.config import NAME_PATTERN
 from shared.documents import DocumentState

@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from ingest_worker.api.caller import Forbidden
 from ingest_worker.catalogue.asking import BadQuestion, Conflict, Unknown
+from ingest_worker.hooks.authentic import NotAuthentic
 from shared.database import first_line
 from shared.errors import ConfigurationError, DocwellError, PermanentError, TransientError
 
@@ -36,6 +37,7 @@ class Malformed(PermanentError):
 
 
 _STATUS: Sequence[tuple[type[DocwellError], int]] = (
+    (NotAuthentic, 401),
     (Forbidden, 403),
     (Unknown, 404),
     (Conflict, 409),
@@ -88,7 +90,8 @@ async def _docwell_error(_request: Request, error: Exception) -> Response:
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
     if status == 503:
         return unavailable(str(error), code=error.code)
-    return problem(status, str(error), code=error.code)
+    challenge = {"WWW-Authenticate": 'Webhook realm="docwell"'} if status == 401 else None
+    return problem(status, str(error), code=error.code, headers=challenge)
 
 
 async def _database_error(_request: Request, error: Exception) -> Response:

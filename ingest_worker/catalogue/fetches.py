@@ -19,6 +19,7 @@ class Fetch:
     document_id: uuid.UUID
     request_id: uuid.UUID
     url: str
+    namespace: str
     path: str
     title: str | None
     media_type: str | None
@@ -54,8 +55,10 @@ def forget(connection: Connection[Any], document_id: uuid.UUID) -> None:
 
 
 _PENDING: LiteralString = """
-    SELECT f.document_id, f.request_id, f.url, d.path, f.title, f.media_type, f.source_modified
-    FROM docwell.fetch f JOIN docwell.document d USING (document_id)
+    SELECT f.document_id, f.request_id, f.url, n.name AS namespace, d.path, f.title, f.media_type, f.source_modified
+    FROM docwell.fetch f
+    JOIN docwell.document d USING (document_id)
+    JOIN docwell.namespace n USING (namespace_id)
     WHERE f.document_id = ANY (%s) AND d.state NOT IN ('excluded', 'deleted')
 """
 
@@ -66,9 +69,32 @@ def pending(connection: Connection[Any], documents: Sequence[uuid.UUID]) -> list
         return cursor.execute(_PENDING, (list(documents),)).fetchall()
 
 
+# Jobs before documents: the order in which every publisher holds them.
+_HOLD_JOB: LiteralString = """
+    SELECT 1 FROM docwell.job WHERE document_id = %s AND state IN ('queued', 'running', 'retrying') FOR UPDATE
+"""
+_HOLD: LiteralString = "SELECT 1 FROM docwell.document WHERE document_id = %s FOR UPDATE"
 _TAKE: LiteralString = "DELETE FROM docwell.fetch WHERE document_id = %s AND request_id = %s RETURNING 1"
 
 
 def take(connection: Connection[Any], fetch: Fetch) -> bool:
-    """End a request in the caller's transaction; False when it is no longer wanted, since others came meanwhile."""
+    """End a request in the caller's transaction, which holds the document then; False when others came meanwhile."""
+    connection.execute(_HOLD_JOB, (fetch.document_id,))
+    connection.execute(_HOLD, (fetch.document_id,))
     return connection.execute(_TAKE, (fetch.document_id, fetch.request_id)).fetchone() is not None
+
+
+_RETITLE: LiteralString = """
+    UPDATE docwell.document d SET title = coalesce(%(title)s, v.title), changed_at = now()
+    FROM docwell.version v
+    WHERE d.document_id = %(document)s AND v.version_id = d.served_version_id AND v.sha256 = %(sha256)s
+      AND d.title IS DISTINCT FROM coalesce(%(title)s, v.title)
+    RETURNING d.audience_id
+"""
+
+
+def retitle(connection: Connection[Any], fetch: Fetch, sha256: bytes) -> int | None:
+    """Where the bytes are those that are served, no swap brings the title: apply it now. The audience that it changes for."""
+    values = {"title": fetch.title, "document": fetch.document_id, "sha256": sha256}
+    row = connection.execute(_RETITLE, values).fetchone()
+    return None if row is None else int(row[0])
