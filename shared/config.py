@@ -6,6 +6,7 @@ import difflib
 import os
 import tomllib
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from shared.errors import ConfigurationError
 from shared.hosts import parse_rules
 from shared.ignored import IGNORED_FOLDERS, TEMPORARY_NAMES
+from shared.prices import Price, TokenUse
 from shared.source_settings import (
     NAME_PATTERN,
     ConfluenceSettings,
@@ -106,6 +108,18 @@ class Settings(BaseModel):
     ocr_seconds: float = Field(300.0, gt=0)
     keep_versions: int = Field(5, ge=1)
 
+    context_prefixes: Literal["off", "on"] = "off"
+    context_model: str = "claude-haiku-4-5"
+    context_window_tokens: int = Field(100_000, ge=2_000)
+    enrich_concurrency: int = Field(4, ge=1, le=64)
+    enrich_seconds: float = Field(300.0, gt=0)
+    enrich_daily_tokens: int | None = Field(None, ge=0)
+    enrich_daily_money: Decimal | None = Field(None, ge=0)
+    enrich_document_tokens: int | None = Field(None, ge=0)
+    enrich_document_money: Decimal | None = Field(None, ge=0)
+    anthropic_api_key: SecretStr | None = None
+    anthropic_base_url: str | None = None
+
     webhook_secrets: Secrets = ()
     fetch_allowed_hosts: Words = ()
     fetch_private_hosts: Words = ()
@@ -132,6 +146,7 @@ class Settings(BaseModel):
     log_format: Literal["auto", "console", "json"] = "auto"
 
     sources: tuple[SourceSettings, ...] = ()
+    prices: Mapping[str, Price] = Field(default_factory=dict)
 
     @field_validator("chunk_overlap")
     @classmethod
@@ -146,6 +161,19 @@ class Settings(BaseModel):
         parts = (self.mcp_jwks_url, self.mcp_issuer, self.mcp_audience)
         if any(parts) and not all(parts):
             raise ValueError("mcp_jwks_url, mcp_issuer and mcp_audience belong together: without one of them any token would do")
+        return self
+
+    @model_validator(mode="after")
+    def _money_can_be_counted(self) -> Self:
+        limits = (self.enrich_daily_money, self.enrich_document_money)
+        price = self.prices.get(self.context_model)
+        if self.context_prefixes == "on" and any(limit is not None for limit in limits):
+            every_kind = TokenUse(input_tokens=1, output_tokens=1, cache_read_tokens=1, cache_write_tokens=1)
+            if price is None or price.cost(every_kind) is None:
+                raise ValueError(
+                    f"a budget in money needs the price of {self.context_model}: input, output, cache_read and cache_write under"
+                    f' [prices."{self.context_model}"] in docwell.toml'
+                )
         return self
 
     @field_validator("rerank_model_path")
@@ -179,8 +207,15 @@ class Settings(BaseModel):
         return patterns
 
 
+TABLES = frozenset({"sources", "prices"})
+"""Settings that are tables of `docwell.toml`, and no environment variables."""
+
+_COMMON = {"ANTHROPIC_API_KEY": "anthropic_api_key", "ANTHROPIC_BASE_URL": "anthropic_base_url"}
+"""Variables that other programs read too, by the names under which they are known everywhere."""
+
+
 def _known_variables() -> dict[str, str]:
-    return {PREFIX + field.upper(): field for field in Settings.model_fields if field != "sources"}
+    return {PREFIX + field.upper(): field for field in Settings.model_fields if field not in TABLES}
 
 
 def _is_secret(field: str) -> bool:
@@ -193,11 +228,13 @@ def _nearest(name: str, known: list[str]) -> str:
 
 
 def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    known = _known_variables()
+    known = _known_variables() | _COMMON
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
+    # In this order a name with our prefix wins over the common one.
     for variable, raw in sorted(environment.items()):
-        if not variable.startswith(PREFIX) or variable == PREFIX + "CONFIG":
+        is_common = variable in _COMMON or variable == "ANTHROPIC_API_KEY_FILE"
+        if not is_common and (not variable.startswith(PREFIX) or variable == PREFIX + "CONFIG"):
             continue
         field = known.get(variable)
         if field is not None:

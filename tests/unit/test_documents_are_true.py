@@ -14,7 +14,7 @@ import typer.main
 
 from infra.cli import make_app
 from ingest_worker.parse.languages import BY_EXTENSION, BY_NAME
-from shared.config import FolderSettings, Settings
+from shared.config import TABLES, FolderSettings, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -35,7 +35,7 @@ def _defaults() -> dict[str, str]:
     found = {}
     for name, field in Settings.model_fields.items():
         value = field.default
-        if name != "sources":
+        if name not in TABLES:
             said = ",".join(value) if isinstance(value, tuple) else str(value)
             found[f"DOCWELL_{name.upper()}"] = "none" if value is None or value == () else said
     return found
