@@ -73,12 +73,14 @@ class Hint:
     """What an event says is to be looked at: single things by their `keys`, all that `changed` since the cursor, or `everything`.
 
     Things below one of `trees` (keys) are to be looked at too: a page whose permissions changed changes those of its children.
+    With `subscribe` what was asked for may have ended: `Subscribes.maintain` is to be called now.
     """
 
     keys: tuple[str, ...] = ()
     trees: tuple[str, ...] = ()
     changed: bool = False
     everything: bool = False
+    subscribe: bool = False
 
 
 class CursorExpired(DocwellError):
@@ -140,7 +142,10 @@ class Subscribes(Protocol):
     """A source that has to be asked to send events, and asked again before it forgets."""
 
     def maintain(self, state: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
-        """Make or renew what is due; returns the state to be stored (JSON), with `next_at` (ISO 8601), when to call again."""
+        """Make or renew what is due; returns the state to be stored (JSON), with `next_at` (ISO 8601), when to call again.
+
+        With `changed` true in it events may have been missed, and `changes` is to be called.
+        """
         ...
 
 
