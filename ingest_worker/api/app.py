@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from ingest_worker.api import documents, health, jobs, problems, reference, webhooks
+from ingest_worker.api import documents, health, jobs, problems, reference, webhooks, webhooks_sources
 from ingest_worker.api.answers import Services
 from ingest_worker.api.guard import Guard
 from ingest_worker.api.metrics import Metrics, Watched
@@ -37,6 +37,7 @@ def make_api(settings: Settings, pool: Pool, wake: Wake) -> FastAPI:
     app.include_router(documents.router)
     app.include_router(jobs.router)
     app.include_router(webhooks.router)
+    app.include_router(webhooks_sources.router)
     app.include_router(health.router)
     reference.install(app)
     problems.install(app)
