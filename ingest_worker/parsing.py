@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
+
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.parse.cage import Parsed, ParserCage
 from ingest_worker.work import PARSER_STOPS, Work
@@ -10,11 +13,24 @@ from shared.errors import DocwellError
 from shared.tracing import Stage
 
 
-def parse_and_chunk(job: ClaimedJob, name: str, data: bytes, *, cage: ParserCage, work: Work, settings: Settings) -> Parsed:
-    """See `ParserCage.parse_and_chunk`, whose errors it raises. The cage does both in one; the books tell them apart."""
+def parse_and_chunk(
+    job: ClaimedJob,
+    name: str,
+    data: bytes,
+    *,
+    heading: tuple[str, ...] = (),
+    cage: ParserCage,
+    work: Work,
+    settings: Settings,
+) -> Parsed:
+    """See `ParserCage.parse_and_chunk`, whose errors it raises. The cage does both in one; the books tell them apart.
+
+    `heading` is what the document stands under at its source: it leads the section of each passage.
+    """
     began = work.clock()
     try:
-        return cage.parse_and_chunk(name, data, settings.chunk_tokens, settings.chunk_overlap)
+        parsed = cage.parse_and_chunk(name, data, settings.chunk_tokens, settings.chunk_overlap)
+        return _under(heading, parsed)
     except DocwellError as error:
         if error.code.startswith("parser_"):
             work.count(PARSER_STOPS, error.code)
@@ -25,3 +41,14 @@ def parse_and_chunk(job: ClaimedJob, name: str, data: bytes, *, cage: ParserCage
         work.passed(Stage(name="parse", began=began, ended=between), [job])
         if between < ended:
             work.passed(Stage(name="chunk", began=between, ended=ended), [job])
+
+
+def _under(heading: tuple[str, ...], parsed: Parsed) -> Parsed:
+    if not heading:
+        return parsed
+    return replace(parsed, chunks=tuple(replace(chunk, section=(*heading, *chunk.section)) for chunk in parsed.chunks))
+
+
+def heading_mark(heading: tuple[str, ...]) -> str:
+    """What tells versions of the same bytes apart that stand under different headings; empty without one."""
+    return f";under={hashlib.sha256(chr(0).join(heading).encode()).hexdigest()[:16]}" if heading else ""

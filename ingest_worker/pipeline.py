@@ -29,7 +29,7 @@ from ingest_worker.parse.cage import Parsed, ParserCage
 from ingest_worker.parse.errors import Skipped
 from ingest_worker.parse.fingerprint import ocr_settings, parser_fingerprint
 from ingest_worker.parse.ocr import ocr_identity
-from ingest_worker.parsing import parse_and_chunk
+from ingest_worker.parsing import heading_mark, parse_and_chunk
 from ingest_worker.publish import NewVersion, Swap, VectorsMissing, publish, unpublish, withdraw
 from ingest_worker.work import EMBEDDING_REQUESTS, EMBEDDING_TEXTS, EMBEDDING_TOKENS, Work
 from shared.config import Settings
@@ -165,7 +165,7 @@ def read_document(
         raise Postponed(
             f"{document.path} was written a moment ago: it is read when it has rested.", code="settling", retry_after=rest
         )
-    fingerprint = _fingerprint(settings)
+    fingerprint = _fingerprint(settings, content)
     begins = Beginning(document=document, content=content, audience_id=audience_id, fingerprint=fingerprint)
     return Reading(job=job, begins=begins)
 
@@ -212,6 +212,7 @@ def parse(reading: Reading, version_id: int, tools: Tools) -> Ready:
             reading.job,
             reading.begins.document.path + content.ending,
             content.data,
+            heading=content.heading,
             cage=tools.cage,
             work=tools.work,
             settings=tools.settings,
@@ -336,7 +337,7 @@ def _is_unchanged(document: JobDocument, content: Content, audience_id: int, set
     return (
         document.sha256 == content.sha256
         and document.latest_state in _SETTLED
-        and document.latest_fingerprint == _fingerprint(settings)
+        and document.latest_fingerprint == _fingerprint(settings, content)
         and document.audience_id == audience_id
         and (document.served_version is not None or document.latest_state not in _WITH_TEXT)
     )
@@ -378,8 +379,9 @@ def _version_of(parsed: Parsed, content: Content, *, version_id: int, number: in
     )
 
 
-def _fingerprint(settings: Settings) -> str:
-    return parser_fingerprint(settings.chunk_tokens, settings.chunk_overlap, ocr_identity(ocr_settings(settings)))
+def _fingerprint(settings: Settings, content: Content) -> str:
+    own = parser_fingerprint(settings.chunk_tokens, settings.chunk_overlap, ocr_identity(ocr_settings(settings)))
+    return own + heading_mark(content.heading)
 
 
 def _judge(parsed: Parsed) -> tuple[DocumentState, str | None, str | None]:

@@ -13,6 +13,7 @@ ALTER TABLE docwell.pushed_content ADD COLUMN heading text[] NOT NULL DEFAULT '{
 -- How far a remote source has been followed.
 CREATE TABLE docwell.remote (
     source_id       integer PRIMARY KEY REFERENCES docwell.source ON DELETE CASCADE,
+    limiter         text NOT NULL,  -- sources of one account, which rest together
     settings_sha256 bytea NOT NULL,  -- of the settings that decide what there is: others need a whole listing
     cursor          text,  -- where changes go on
     changes_at      timestamptz,  -- when changes were last followed to their end
@@ -32,7 +33,7 @@ CREATE TABLE docwell.remote (
 CREATE TABLE docwell.remote_item (
     source_id   integer NOT NULL REFERENCES docwell.source ON DELETE CASCADE,
     key         text NOT NULL,
-    document_id uuid REFERENCES docwell.document ON DELETE SET NULL,  -- NULL: nothing of it is here
+    document_id uuid REFERENCES docwell.document ON DELETE CASCADE,  -- NULL: nothing of it is here
     path        text NOT NULL,  -- as the source says it; the document's own has a suffix where two things stand on one path
     content     text,  -- the revisions that are stored; NULL: it has to be read
     facts       text,

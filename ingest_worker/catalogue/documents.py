@@ -198,7 +198,8 @@ def for_job(connection: Connection[Any], document_id: uuid.UUID) -> JobDocument 
 class Content:
     """A file's bytes as they were read, with the facts that prove that nobody wrote meanwhile.
 
-    `ending` (`.md`) tells the format where the path has none, as a sender said it.
+    `ending` (`.md`) tells the format where the path has none, as a sender said it. `heading` is what it stands under at its
+    source, from the outermost in.
     """
 
     data: bytes
@@ -206,6 +207,7 @@ class Content:
     size: int
     modified_ns: int | None = None
     ending: str = ""
+    heading: tuple[str, ...] = ()
 
     @property
     def modified(self) -> datetime | None:

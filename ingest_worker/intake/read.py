@@ -13,7 +13,11 @@ from psycopg import Connection
 
 from ingest_worker.catalogue.documents import Content, JobDocument
 from ingest_worker.catalogue.erasures import ERASED, erased_reason, find_erasure
+from ingest_worker.catalogue.sources import MANUAL, PUSH
 from shared.errors import Outage, PermanentError, TransientError
+
+ON_DISK = frozenset({"folder", MANUAL})
+"""Types of sources whose documents are files that a worker reads; the bytes of all others are kept."""
 
 
 class Gone(PermanentError):
@@ -49,16 +53,16 @@ def read_content(connection: Connection[Any], document: JobDocument, *, max_byte
 
 
 def read_bytes(connection: Connection[Any], document: JobDocument, *, max_bytes: int) -> Content:
-    """The bytes of a folder's file, a file that was named by hand, or a document that was pushed.
+    """The bytes of a folder's file, a file that was named by hand, or those that are kept of any other document.
 
     Raises:
         Gone: the file is not there, though its source's folder is.
         Refused: larger than the source's own limit or else `max_bytes`, no regular file, or a link that leaves the source.
-        PermanentError: it may not be read, or nothing that was pushed is kept.
+        PermanentError: it may not be read, or nothing of it is kept.
         TransientError: the folder is away, the file is busy, or it changed while it was read.
     """
-    if document.source_type == "push":
-        return _read_pushed(connection, document)
+    if document.source_type not in ON_DISK:
+        return _read_kept(connection, document)
     if document.max_bytes is not None:
         return read_file(_locate(document), max_bytes=document.max_bytes, limit=f"`max_bytes` of source {document.source}")
     return read_file(_locate(document), max_bytes=max_bytes)
@@ -66,7 +70,7 @@ def read_bytes(connection: Connection[Any], document: JobDocument, *, max_bytes:
 
 def _locate(document: JobDocument) -> Path:
     name = document.path if document.locator is None else os.fsdecode(document.locator)
-    if document.source_type == "manual":
+    if document.source_type == MANUAL:
         return Path(name)
     root = Path(document.root or "")
     if not root.is_dir():
@@ -145,14 +149,15 @@ _ENDINGS = {
 }
 
 
-def _read_pushed(connection: Connection[Any], document: JobDocument) -> Content:
+def _read_kept(connection: Connection[Any], document: JobDocument) -> Content:
     row = connection.execute(
-        "SELECT content, sha256, source_modified, media_type FROM docwell.pushed_content WHERE document_id = %s",
+        "SELECT content, sha256, source_modified, media_type, heading FROM docwell.pushed_content WHERE document_id = %s",
         (document.document_id,),
     ).fetchone()
     if row is None:
-        raise PermanentError(f"No pushed bytes of {document.path} are kept. Push the document again.", code="no_content")
+        cure = "Push the document again" if document.source_type == PUSH else f"Run `docwell sources sync {document.source}`"
+        raise PermanentError(f"No bytes of {document.path} are kept. {cure}.", code="no_content")
     data = zlib.decompress(row[0])
     modified_ns = None if row[2] is None else round(row[2].timestamp() * 1_000_000) * 1000
     ending = _ENDINGS.get(row[3] or "", "")
-    return Content(data=data, sha256=bytes(row[1]), size=len(data), modified_ns=modified_ns, ending=ending)
+    return Content(data=data, sha256=bytes(row[1]), size=len(data), modified_ns=modified_ns, ending=ending, heading=tuple(row[4]))

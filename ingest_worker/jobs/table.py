@@ -80,14 +80,15 @@ def enqueue(
     version: int | None = None,
     max_attempts: int = 5,
     delay_seconds: float = 0.0,
+    bulk: bool = False,
 ) -> dict[uuid.UUID, uuid.UUID]:
     """One live job for each document: `{document_id: job_id}`.
 
     A job that waits is enough, since it reads what is there when it runs; one that runs is marked to run again. Many at once
-    are bulk: they stand behind single documents of their source. The newest request decides what the job does, but that an
-    ingest that waits serves the version of a rollback too.
+    are bulk, and what is said to be one of many: they stand behind single documents of their source. The newest request
+    decides what the job does, but that an ingest that waits serves the version of a rollback too.
     """
-    bulk = len(documents) >= BULK_FROM
+    bulk = bulk or len(documents) >= BULK_FROM
     values = {
         "documents": list(documents),
         "kind": kind,
