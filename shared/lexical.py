@@ -89,6 +89,7 @@ _IDENTIFIER = re.compile(
     """,
     re.VERBOSE,
 )
+_HUMP = re.compile(r"[a-z][A-Z]")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|`([^`]+)`|「([^」]+)」|『([^』]+)』')
 
 
@@ -134,8 +135,9 @@ class QueryTerms:
     """What a query asks for.
 
     `text` is the query itself, NFKC. `terms` are distinct, in the query's order. `identifiers` are those of them that stand for a
-    whole identifier: a passage that holds one is an exact hit. `phrases` are the quoted parts, folded as `fold_phrase` folds a
-    text, and `phrase_terms` the numbers of the terms that every text with the phrase holds, for each phrase.
+    whole identifier: a passage that holds one is an exact hit; `identifier_names` are these as they were written. `phrases` are
+    the quoted parts, folded as `fold_phrase` folds a text, and `phrase_terms` the numbers of the terms that every text with the
+    phrase holds, for each phrase. A query is `bare` when it is nothing but identifiers, numbers and quoted phrases.
     """
 
     text: str
@@ -143,6 +145,8 @@ class QueryTerms:
     identifiers: tuple[QueryTerm, ...]
     phrases: tuple[str, ...]
     phrase_terms: tuple[tuple[int, ...], ...]
+    identifier_names: tuple[str, ...] = ()
+    bare: bool = False
 
     @property
     def numbers(self) -> list[int]:
@@ -184,6 +188,7 @@ def query_terms(query: str) -> QueryTerms:
     weights = {**_WEIGHTS, TermKind.BEGINNING: _BEGINNING_ELSEWHERE} if _is_elsewhere(tokens) else _WEIGHTS
     terms: dict[int, QueryTerm] = {}
     identifiers: dict[int, QueryTerm] = {}
+    names: dict[int, str] = {}
     word = 0
     for token in kept:
         asked = list(_asked(token))
@@ -194,6 +199,7 @@ def query_terms(query: str) -> QueryTerms:
         if _is_identifier(token, alone=len(tokens) == 1):
             first = term_number(asked[0][0])
             identifiers[first] = terms[first]
+            names.setdefault(first, token)
     phrases = {folded: _certain(phrase) for phrase in quoted if (folded := fold_phrase(phrase))}
     return QueryTerms(
         text=query,
@@ -201,6 +207,8 @@ def query_terms(query: str) -> QueryTerms:
         identifiers=tuple(identifiers.values()),
         phrases=tuple(phrases),
         phrase_terms=tuple(phrases.values()),
+        identifier_names=tuple(names.values()),
+        bare=bool(tokens) and all(map(_names_one_thing, _TOKEN.findall(_QUOTED.sub(" ", query)))),
     )
 
 
@@ -363,6 +371,13 @@ def _stem(word: str) -> str:
     if not word.isascii() or not word.isalpha():
         return word
     return str(_local().stemmer.stemWord(word))
+
+
+def _names_one_thing(token: str) -> bool:
+    """Whether a token is an identifier or a number by its form alone; `e-mail` and `and/or` are only words with a sign."""
+    return not _is_unspaced(token) and (
+        token.isdigit() or _IDENTIFIER.search(token) is not None or _HUMP.search(token) is not None
+    )
 
 
 def _is_identifier(token: str, *, alone: bool) -> bool:

@@ -57,6 +57,8 @@ def _cut_off(cut: Mapping[str, Any]) -> str:
         )
     elif "best_similarity" in cut:
         parts.append("no threshold: nobody calibrated this model")
+    if cut.get("absent"):
+        parts.append(f"nothing holds {' or '.join(cut['absent'])}, so a share of {cut['needed_coverage']} is needed")
     verdict = "something found is about the question" if cut["supported"] else "nothing found is about the question"
     return f"Cut-off: {verdict}; {', '.join(parts)}."
 

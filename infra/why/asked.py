@@ -149,6 +149,13 @@ def _not_on_the_page(query: str, showing: Showing, where: str, role: str) -> Sta
 
 
 def _no_match(query: str, found: CutOff) -> Stage:
+    if found.absent:
+        return stopped(
+            CUT,
+            f"The question is {' and '.join(found.absent)} and nothing else, which no passage in sight holds: it is no_match.",
+            f"The best share of its parts that a passage holds is {found.best_coverage}; {found.needed_coverage} is needed.",
+            cure="Write it as the document does, or ask in words.",
+        )
     said = f"The best share of the question's weight is {found.best_coverage}; {found.needed_coverage} is needed."
     if found.evidence is not None:
         said = (

@@ -13,6 +13,7 @@ from query_server.retrieve.budget import cost, cut_text, take
 from query_server.retrieve.citation import cite
 from query_server.retrieve.collapse import Found, alone
 from query_server.retrieve.encode import Encoded
+from query_server.retrieve.exact import NONE_ABSENT, Absent
 from query_server.retrieve.gather import Gathered
 from query_server.retrieve.legs import DEPTH
 from query_server.retrieve.places import MOST_COPIES, Names
@@ -20,10 +21,16 @@ from query_server.retrieve.request import SearchRequest
 from query_server.retrieve.rerank import BY_FUSION, Order
 from query_server.retrieve.scope import Scope
 
+LONGEST_SAID = 100
+"""Characters of an exact thing that are repeated when it was not found."""
+
 LEGS: tuple[Leg, ...] = ("keyword", "semantic")
 
 NO_MATCH = (
     "Nothing in the indexed documents answers this. Tell the user that the documents do not cover it; do not answer from memory."
+)
+WORDLESS = (
+    "The question has no word and no number to look for, and no passage that is near to it holds it as it stands. Ask in words."
 )
 EMPTY = "No searchable document is in this scope. Tell the user that nothing is indexed here; do not answer from memory."
 
@@ -37,10 +44,13 @@ def compose(
     *,
     order: Order = BY_FUSION,
     rerank_problem: str | None = None,
+    absent: Absent = NONE_ABSENT,
+    wordless: bool = False,
 ) -> SearchAnswer:
     """The passages from `offset` on that fit `request.max_tokens`, `request.limit` of them at most.
 
-    They stand in `order` already; `rerank_problem` says why that is not the reranker's, where it should be.
+    They stand in `order` already; `rerank_problem` says why that is not the reranker's, where it should be. `absent` and
+    `wordless` are those of the ranking.
     """
     wanted = list(gathered.found[offset : offset + request.limit])
     if wanted and wanted[0].merged and _cost(wanted[0]) > request.max_tokens:
@@ -57,7 +67,7 @@ def compose(
         search_id=uuid.uuid4().hex,
         query=request.query,
         outcome="ok" if shown else "index_empty" if scope.empty else "no_match",
-        message=None if shown else EMPTY if scope.empty else NO_MATCH if offset == 0 else "There are no further passages.",
+        message=None if shown else _nothing(scope, absent, offset, wordless=wordless),
         results=tuple(_passage(one, gathered.names, order) for one in shown),
         tokens_used=taken.tokens,
         dropped=taken.dropped,
@@ -79,9 +89,26 @@ def compose(
                 cut=taken.cut is not None,
                 limited=gathered.limited and not more,
                 rerank_problem=rerank_problem,
+                absent=absent if shown else NONE_ABSENT,
             )
         ),
     )
+
+
+def _nothing(scope: Scope, absent: Absent, offset: int, *, wordless: bool) -> str:
+    """Why there is no passage."""
+    if scope.empty:
+        return EMPTY
+    if offset:
+        return "There are no further passages."
+    if wordless:
+        return WORDLESS
+    return f"{_said(absent)} Tell the user that; do not answer from memory." if absent.alone else NO_MATCH
+
+
+def _said(absent: Absent) -> str:
+    names = " or ".join(f"`{name if len(name) <= LONGEST_SAID else name[:LONGEST_SAID] + '…'}`" for name in absent.names)
+    return f"Nothing that you may see, and that the filters leave, holds {names}."
 
 
 def _cut(found: Found, keep: int) -> Found:
@@ -126,7 +153,14 @@ def _passage(found: Found, names: Names, order: Order) -> Passage:
 
 
 def _warnings(
-    request: SearchRequest, encoded: Encoded, scope: Scope, *, cut: bool, limited: bool, rerank_problem: str | None
+    request: SearchRequest,
+    encoded: Encoded,
+    scope: Scope,
+    *,
+    cut: bool,
+    limited: bool,
+    rerank_problem: str | None,
+    absent: Absent,
 ) -> Sequence[Notice]:
     found = []
     if request.mode != "keyword" and encoded.problem is not None:
@@ -134,6 +168,13 @@ def _warnings(
     if rerank_problem is not None:
         found.append(
             Notice(code="rerank_failed", message=f"The passages stand in the order of the fusion, not reranked: {rerank_problem}")
+        )
+    if absent.names:
+        found.append(
+            Notice(
+                code="exact_not_found",
+                message=f"{_said(absent)} The passages were found by parts of it, or by the other words of the question.",
+            )
         )
     if cut:
         found.append(

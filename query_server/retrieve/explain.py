@@ -98,7 +98,8 @@ class CutOff:
     """Whether what was found is about the question. Thresholds are those of the model, None when nobody measured it.
 
     An exact hit is enough. Else `evidence`, which is `best_similarity` and `coverage_weight` times `best_coverage`, has to reach
-    `relevant_from`; where no vector was compared `best_coverage` has to reach `needed_coverage`.
+    `relevant_from`; where no vector was compared `best_coverage` has to reach `needed_coverage`. Of a question for exact things
+    alone `absent` are those that nothing holds, and both have to be reached.
     """
 
     supported: bool
@@ -110,6 +111,7 @@ class CutOff:
     evidence: float | None = None
     relevant_from: float | None = None
     certain_from: float | None = None
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +241,7 @@ def cut_off(legs: Legs, ranking: Ranking, space: Space | None, mode: Mode) -> Cu
         best_coverage=round(coverage, 4),
         needed_coverage=MEANINGFUL_COVERAGE,
         exact_hits=max((hit.exact for hit in legs.keyword), default=0),
+        absent=legs.absent.names if legs.absent.alone else (),
         best_similarity=None if nearest is None else round(nearest, 4),
         coverage_weight=weight,
         evidence=None if nearest is None or weight is None else round(nearest + weight * coverage, 4),

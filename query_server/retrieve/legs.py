@@ -10,6 +10,7 @@ from psycopg import Connection
 
 from query_server.access import Principal
 from query_server.retrieve.encode import Encoded
+from query_server.retrieve.exact import NONE_ABSENT, Absent, find_absent, find_signs
 from query_server.retrieve.keyword import FrequencyCache, KeywordHit, keyword_leg
 from query_server.retrieve.request import SearchRequest
 from query_server.retrieve.scope import Scope
@@ -28,12 +29,15 @@ def _unmeasured(_stage: str) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Legs:
     """What the legs found: one keyword list, and a semantic one for each vector of the query. `exactly` says that the query asks
-    for an identifier or a quoted phrase, `limited` that one of the lists was full while there are more chunks."""
+    for an identifier or a quoted phrase, `limited` that one of the lists was full while there are more chunks. `absent` is what
+    the query asks for exactly and nothing holds; `wordless` that it has no word, number or name to look for."""
 
     keyword: Sequence[KeywordHit] = ()
     semantic: Sequence[Sequence[SemanticHit]] = ()
     exactly: bool = False
     limited: bool = False
+    absent: Absent = NONE_ABSENT
+    wordless: bool = False
 
 
 def run_legs(
@@ -52,8 +56,10 @@ def run_legs(
     `keyword`; `lap` is told of each leg's end."""
     asked = query_terms(request.query)
     keyword: Sequence[KeywordHit] = ()
+    absent = NONE_ABSENT
     if request.mode != "semantic":
         keyword = keyword_leg(connection, scope, request.filters, asked, limit=depth, cache=frequencies)
+        absent = find_absent(connection, scope, asked, keyword, frequencies)
         lap("keyword")
     semantic: list[Sequence[SemanticHit]] = []
     if space is not None:
@@ -64,12 +70,18 @@ def run_legs(
             for vector in encoded.vectors
         )
         lap("semantic")
+    wordless = not asked.terms
+    if wordless and request.mode == "hybrid":
+        near = dict.fromkeys(hit.key for hits in semantic for hit in hits)
+        keyword = find_signs(connection, asked.text, list(near))
     full = any(len(hits) >= depth for hits in (keyword, *semantic))
     return Legs(
         keyword=keyword,
         semantic=semantic,
         exactly=bool(asked.identifiers or asked.phrases),
         limited=full and scope.searched > depth,
+        absent=absent,
+        wordless=wordless,
     )
 
 

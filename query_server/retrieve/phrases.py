@@ -47,7 +47,7 @@ def holds_phrases(
         found = 0
         for start in range(0, len(possible), _BLOCK):
             block = [int(place) for place in possible[start : start + _BLOCK]]
-            texts |= _read(connection, [keys[place] for place in block if keys[place] not in texts])
+            texts |= read_folded(connection, [keys[place] for place in block if keys[place] not in texts])
             having = [place for place in block if phrase in texts.get(keys[place], "")]
             held[having] += 1
             found += len(having)
@@ -56,6 +56,7 @@ def holds_phrases(
     return held
 
 
-def _read(connection: Connection[Any], keys: Sequence[tuple[int, uuid.UUID]]) -> dict[tuple[int, uuid.UUID], str]:
+def read_folded(connection: Connection[Any], keys: Sequence[tuple[int, uuid.UUID]]) -> dict[tuple[int, uuid.UUID], str]:
+    """The texts of chunks with their symbol and section, folded as phrases are."""
     rows = connection.execute(_TEXTS, ([audience for audience, _ in keys], [chunk for _, chunk in keys])).fetchall()
     return {(row[0], row[1]): fold_phrase(row[2]) for row in rows}

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from query_server.retrieve.confidence import Calibration
+from query_server.retrieve.exact import NONE_ABSENT, Absent
 from query_server.retrieve.fusion import RankedList, fuse
 from query_server.retrieve.legs import Legs
 from query_server.retrieve.matches import ChunkKey
 from query_server.retrieve.request import Mode
 
 MEANINGFUL_COVERAGE = 0.2
-"""Where cosines say nothing (a model that is away, or that nobody measured), a hybrid answer rests on keyword hits only when one
-of them holds this share of what was asked for, by weight: the word `world` alone is no hit for `who won the 1998 world cup`."""
+"""Where cosines say nothing (a model that is away, a question for an exact thing that stands nowhere), a hybrid answer rests on
+keyword hits only when one of them holds this share of what was asked for, by weight: the word `world` alone is no hit for `who
+won the 1998 world cup`, nor `42` for `frobnicate_xyz_42`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,16 +38,19 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """All hits, best first; empty when nothing found is about the question. `limited`: a leg had more than it may bring."""
+    """All hits, best first; empty when nothing found is about the question. `limited`: a leg had more than it may bring; `absent`
+    and `wordless` are those of the legs."""
 
     hits: tuple[Hit, ...] = ()
     limited: bool = False
+    absent: Absent = NONE_ABSENT
+    wordless: bool = False
 
 
 def rank(legs: Legs, mode: Mode, calibration: Calibration | None) -> Ranking:
     """The legs fused. Of a model without `calibration` the nearest passage is taken for one about the question."""
     if not _supported(legs, mode, calibration):
-        return Ranking()
+        return Ranking(absent=legs.absent, wordless=legs.wordless)
     keyword, semantic, keys = _numbered(legs)
     lists = [RankedList(leg="keyword", keys=keyword), *(RankedList(leg="semantic", keys=numbers) for numbers in semantic)]
     of_keyword = dict(zip(keyword, legs.keyword, strict=True))
@@ -58,6 +63,9 @@ def rank(legs: Legs, mode: Mode, calibration: Calibration | None) -> Ranking:
     for place, one in enumerate(fuse(lists, lifted=exact)):
         held, similarity = of_keyword.get(one.key), similarities.get(one.key)
         coverage = held.coverage if held is not None else 0.0
+        if mode == "hybrid" and (legs.absent.alone or legs.wordless) and coverage < MEANINGFUL_COVERAGE:
+            # Whoever asks for one exact thing may mean what resembles it, but not what only speaks of the like.
+            continue
         ranked.append(
             Hit(
                 key=keys[one.key],
@@ -71,7 +79,7 @@ def rank(legs: Legs, mode: Mode, calibration: Calibration | None) -> Ranking:
                 or (not legs.exactly and _certain(one.ranks, similarity, coverage, mode, calibration)),
             )
         )
-    return Ranking(hits=tuple(ranked), limited=legs.limited)
+    return Ranking(hits=tuple(ranked), limited=legs.limited, absent=legs.absent)
 
 
 def _numbered(legs: Legs) -> tuple[list[int], list[list[int]], list[ChunkKey]]:
@@ -101,8 +109,12 @@ def _supported(legs: Legs, mode: Mode, calibration: Calibration | None) -> bool:
     if any(hit.exact for hit in legs.keyword):
         return True
     coverage = max((hit.coverage for hit in legs.keyword), default=0.0)
+    if (nearest is None or legs.absent.alone) and coverage < MEANINGFUL_COVERAGE:
+        return False
+    if legs.wordless and mode == "hybrid":
+        return False
     if nearest is None:
-        return coverage >= MEANINGFUL_COVERAGE
+        return True
     if calibration is None:
         return True
     if mode == "semantic":

@@ -89,7 +89,17 @@ class Search:
         gathered, order, problem = self.reorder(request, reranking, ranked, gathered, cursor)
         if reranking is not None:
             trace.lap("rerank")
-        answer = compose(request, encoded, scope, gathered, offset, order=order, rerank_problem=problem)
+        answer = compose(
+            request,
+            encoded,
+            scope,
+            gathered,
+            offset,
+            order=order,
+            rerank_problem=problem,
+            absent=ranked.ranking.absent,
+            wordless=ranked.ranking.wordless,
+        )
         trace.lap("compose")
         if facts is not None:
             shown = gathered.found[offset : offset + len(answer.results)]

@@ -61,3 +61,64 @@ def test_copies_that_are_not_shown_are_told_of(corpus: Corpus, service: SearchSe
         add(corpus, f"{number:02}.md", text_chunk("the licence text"))
     [answer] = _pages(service, "licence text", mode="keyword")
     assert (len(answer["results"]), _codes(answer)) == (MOST_COPIES, ["ranking_limited"])
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["ERR-9999", "frobnicate_xyz_43", '"never said so"', "plans-2031.md", "KeyEror", "98765", "ERR-9999 ERR-9998", "`a.b.c`"],
+)
+def test_an_exact_thing_that_stands_nowhere_is_no_match_and_is_named(corpus: Corpus, service: SearchService, query: str) -> None:
+    add(corpus, "a.md", text_chunk("Refunds are paid within five days."))
+    add(corpus, "b.md", text_chunk("The harbour opens at 42 minutes past."))
+    answer = service.search(query)
+    assert (answer["outcome"], answer["results"], answer["warnings"][1:]) == ("no_match", [], [])
+    assert "Nothing that you may see" in answer["message"]
+    assert query.split()[0].strip('"`') in answer["message"]
+
+
+def test_a_name_that_nearly_is_the_one_that_was_asked_for_is_shown_and_said_to_be_another(
+    corpus: Corpus, service: SearchService
+) -> None:
+    add(corpus, "right.md", text_chunk("process_load_confirmation_main runs at night"))
+    add(corpus, "other.md", text_chunk("the cat sleeps on the warm roof"))
+    answer = service.search("process_load_confirmatoin_main")
+    assert [(result["path"], result["matched_by"][0], result["high_confidence"]) for result in answer["results"]] == [
+        ("right.md", "keyword", False)
+    ]
+    [warning] = [warning for warning in answer["warnings"] if warning["code"] == "exact_not_found"]
+    assert "`process_load_confirmatoin_main`" in warning["message"]
+
+
+def test_a_question_with_an_absent_identifier_is_answered_by_its_words(corpus: Corpus, service: SearchService) -> None:
+    add(corpus, "refunds.md", text_chunk("Refunds are paid within five days."))
+    answer = service.search("are refunds paid after ERR-9999")
+    assert [result["path"] for result in answer["results"]] == ["refunds.md"]
+    assert "exact_not_found" in _codes(answer)
+
+
+@pytest.mark.parametrize("query", ["ERR-0042", "what is ERR-0042", '"within five days"', "refunds.md", "how are refunds paid"])
+def test_what_is_there_is_not_called_absent(corpus: Corpus, service: SearchService, query: str) -> None:
+    add(corpus, "refunds.md", text_chunk("ERR-0042: refunds are paid within five days."))
+    answer = service.search(query)
+    assert (len(answer["results"]), _codes(answer)) == (1, [])
+
+
+def test_an_exact_thing_that_is_everywhere_is_there(corpus: Corpus, service: SearchService) -> None:
+    add(corpus, "log.md", *[text_chunk(f"utf8 line{place}", section=(f"part {place}",)) for place in range(40)])
+    answer = service.search("utf8")
+    assert (answer["outcome"], _codes(answer)) == ("ok", [])
+
+
+def test_an_exact_thing_that_the_filters_leave_out_is_not_replaced_by_others(corpus: Corpus, service: SearchService) -> None:
+    add(corpus, "codes/errors.md", text_chunk("ERR-0042 means that the disk is full"))
+    add(corpus, "handbook/refunds.md", text_chunk("Refunds are paid within five days."))
+    assert service.search("ERR-0042", path="handbook/**")["outcome"] == "no_match"
+
+
+def test_signs_are_found_where_they_stand_and_nowhere_else(corpus: Corpus, service: SearchService) -> None:
+    add(corpus, "a.md", text_chunk("The rocket \U0001f680 starts here."))
+    add(corpus, "b.md", text_chunk("Nothing starts here."))
+    assert [result["path"] for result in service.search("\U0001f680")["results"]] == ["a.md"]
+    answer = service.search("\U0001f984")
+    assert (answer["outcome"], answer["results"]) == ("no_match", [])
+    assert "no word" in answer["message"]

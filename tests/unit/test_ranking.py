@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from query_server.retrieve.confidence import CALIBRATIONS, Calibration
-from query_server.retrieve.keyword import ChunkKey, KeywordHit
+from query_server.retrieve.exact import Absent
+from query_server.retrieve.keyword import KeywordHit
 from query_server.retrieve.legs import Legs
+from query_server.retrieve.matches import ChunkKey
 from query_server.retrieve.ranking import rank
 from query_server.retrieve.request import Mode
 from query_server.retrieve.semantic import SemanticHit
@@ -72,6 +74,24 @@ def test_what_only_resembles_an_identifier_or_a_phrase_is_not_certain() -> None:
     assert rank(legs, "hybrid", MEASURED).hits[0].certain
     assert not rank(replace(legs, exactly=True), "hybrid", MEASURED).hits[0].certain
     assert rank(replace(_legs((1, 0.9), semantic=[(1, 0.9)], exact=1), exactly=True), "hybrid", MEASURED).hits[0].certain
+
+
+def test_an_exact_thing_that_stands_nowhere_is_answered_by_what_holds_parts_of_it_and_by_nothing_else() -> None:
+    asked_alone = Absent(names=("ERR-9999",), alone=True)
+
+    def found(legs: Legs, mode: Mode = "hybrid", absent: Absent = asked_alone) -> list[int]:
+        return [hit.key[1].int for hit in rank(replace(legs, exactly=True, absent=absent), mode, MEASURED).hits]
+
+    assert found(_legs(semantic=[(1, 0.95)])) == []
+    assert found(_legs((2, 0.1), semantic=[(1, 0.95)])) == []
+    assert found(_legs((2, 0.4), (3, 0.1), semantic=[(1, 0.95), (2, 0.7)])) == [2]
+    assert found(_legs((2, 0.1)), "keyword") == [2]
+    assert found(_legs(semantic=[(1, 0.95)]), absent=replace(asked_alone, alone=False)) == [1]
+
+
+def test_signs_without_a_word_are_answered_only_by_what_holds_them() -> None:
+    assert rank(replace(_legs(semantic=[(1, 0.95)]), wordless=True), "hybrid", MEASURED).hits == ()
+    assert rank(replace(_legs((1, 1.0), semantic=[(1, 0.7)], exact=1), wordless=True), "hybrid", MEASURED).hits
 
 
 def test_the_model_that_comes_along_is_measured() -> None:

@@ -1,0 +1,68 @@
+"""What a query asks for exactly, and whether it stands anywhere: an identifier, a quoted phrase, or signs without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+from psycopg import Connection
+
+from query_server.retrieve.keyword import FrequencyCache, KeywordHit
+from query_server.retrieve.matches import ChunkKey
+from query_server.retrieve.names import file_names
+from query_server.retrieve.phrases import read_folded
+from query_server.retrieve.scope import Scope
+from shared.lexical import QueryTerms, fold_phrase
+
+_WHOLE = 0.999
+"""The coverage of a passage that holds every word of the query, and so each identifier whole, which is a word of its own."""
+
+_FREQUENCIES: LiteralString = "SELECT term FROM docwell.document_frequencies(%s, %s, 1) WHERE chunks > 0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absent:
+    """Exact things of a query that no passage in sight holds, as they were written. `alone`: the query asks for nothing else."""
+
+    names: tuple[str, ...] = ()
+    alone: bool = False
+
+
+NONE_ABSENT = Absent()
+
+
+def find_absent(
+    connection: Connection[Any], scope: Scope, query: QueryTerms, hits: Sequence[KeywordHit], cache: FrequencyCache
+) -> Absent:
+    """What the query asks for exactly and the keyword leg, whose `hits` these are, did not find.
+
+    Of a query with other words these are the identifiers that stand in no chunk of the audiences in sight, and its phrases when
+    nothing exact was found at all.
+    """
+    if not query.identifiers and not query.phrases:
+        return NONE_ABSENT
+    exact = any(hit.exact for hit in hits)
+    if query.bare and not exact and (query.phrases or not any(hit.coverage >= _WHOLE for hit in hits)):
+        return Absent(names=(*query.identifier_names, *query.phrases), alone=True)
+    numbers = [term.number for term in query.identifiers]
+    counted = cache.get((scope.audiences, scope.index_version), numbers)
+    found = {number for number, chunks in counted.items() if chunks}
+    unknown = [number for number in numbers if number not in counted]
+    if unknown:
+        found |= {row[0] for row in connection.execute(_FREQUENCIES, (unknown, list(scope.audiences))).fetchall()}
+    # A file that the query names need not be named in any text.
+    files = set(file_names(query.text)) if exact else set()
+    names = [
+        name
+        for term, name in zip(query.identifiers, query.identifier_names, strict=True)
+        if term.number not in found and name not in files
+    ]
+    return Absent(names=(*names, *(() if exact else query.phrases)))
+
+
+def find_signs(connection: Connection[Any], text: str, near: Sequence[ChunkKey]) -> list[KeywordHit]:
+    """Those of the chunks that hold the text as it stands: signs without a word have no terms, and are only found near by."""
+    wanted = fold_phrase(text)
+    texts = read_folded(connection, near)
+    return [KeywordHit(key=key, score=0.0, coverage=1.0, exact=1) for key in near if wanted in texts.get(key, "")]
