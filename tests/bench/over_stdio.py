@@ -22,23 +22,9 @@ BASELINE = Path(__file__).with_name("stdio_baseline.json")
 
 CALLS = 200
 WARM_SECONDS = 60.0
-_WORDS = tuple(
-    [
-        "source",
-        "folder",
-        "document",
-        "version",
-        "passage",
-        "citation",
-        "namespace",
-        "reader",
-        "token",
-        "model",
-        "queue",
-        "lease",
-        "webhook",
-        "page",
-    ]
+_WORDS = (
+    *("source", "folder", "document", "version", "passage", "citation", "namespace", "reader"),
+    *("token", "model", "queue", "lease", "webhook", "page"),
 )
 
 
