@@ -35,6 +35,9 @@ MOST_CANDIDATES = 1_000
 """Chunks that are scored for the rarest terms of a query, when more hold any of its terms; as many again for several of the
 common ones together. Each costs some 5 microseconds, and twice as many found no better ten among 100,000."""
 
+MOST_FOR_PHRASES = 4_000
+"""Chunks that are taken at most where a phrase is quoted: those that hold all its words have to be among them."""
+
 WHOLE_UP_TO = 2_000
 """A scope of no more chunks is always scored whole."""
 
@@ -171,7 +174,8 @@ def _matches(
     statement = CANDIDATES_IN_SCOPE if scope.narrowed else CANDIDATES
     found = nothing(len(terms))
     if chosen.wanted or chosen.together:
-        found = _find(connection, statement, scope, filters, terms, wanted=chosen.wanted, together=chosen.together)
+        most = MOST_FOR_PHRASES if query.phrases else 2 * MOST_CANDIDATES
+        found = _find(connection, statement, scope, filters, terms, most, wanted=chosen.wanted, together=chosen.together)
     if len(found) < limit and scope.narrowed and sum(frequencies.get(term.number, 0) for term in terms) > MOST_CANDIDATES:
         # The filters left too few of the candidates, and there were more.
         return _find(connection, WHOLE_SCOPE, scope, filters, terms)
