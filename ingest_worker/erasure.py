@@ -37,7 +37,7 @@ _ATTEMPTS = 3
 class Removed:
     """How much was removed, of other documents with the same bytes too: rows of each kind.
 
-    Jobs, and the size of what was pushed (bytes), are those of the document itself.
+    Jobs, the size of what was pushed (bytes), and passages in the usage log are those of the document itself.
     """
 
     versions: int
@@ -46,6 +46,7 @@ class Removed:
     keyword_rows: int
     jobs: int
     pushed_bytes: int
+    usage_rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +204,7 @@ def _erase(connection: Connection[Any], document_id: uuid.UUID, present: _Presen
             keyword_rows=gone.terms,
             jobs=own.jobs,
             pushed_bytes=own.pushed_bytes,
+            usage_rows=own.usage_rows,
         ),
         blocked=Blocked(source=place.source, namespace=place.namespace, path=place.path, sha256=tuple(sorted(digests))),
         others=others,

@@ -23,6 +23,7 @@ from query_server.metrics import Metrics
 from query_server.rate import RateLimit
 from query_server.server import DocwellServer
 from query_server.service import SearchService
+from query_server.tools import Record
 from shared.config import Settings
 from shared.errors import ConfigurationError, DocwellError
 from shared.loopback import is_loopback
@@ -50,12 +51,20 @@ def require_tokens(settings: Settings, stored: Callable[[], bool]) -> None:
         )
 
 
-def make_app(service: SearchService, settings: Settings, *, authenticate: Authenticate | None = None) -> ASGIApp:
-    """The whole HTTP application. `authenticate` maps a token to its principal, by default as the settings say."""
+def make_app(
+    service: SearchService,
+    settings: Settings,
+    *,
+    authenticate: Authenticate | None = None,
+    metrics: Metrics | None = None,
+    record: Record | None = None,
+) -> ASGIApp:
+    """The whole HTTP application. `authenticate` maps a token to its principal, by default as the settings say; `record` is the
+    usage log, if there is one."""
     authenticate = authenticate or make_authenticate(settings, service.credential)
-    metrics = Metrics(lambda: service.pool)
+    metrics = metrics or Metrics(lambda: service.pool)
     service.watch(metrics.searched)
-    server = DocwellServer(service, principal=principal_in_force.get, observe=metrics.observe)
+    server = DocwellServer(service, principal=principal_in_force.get, observe=metrics.observe, record=record)
     app: Starlette = server.streamable_http_app(
         streamable_http_path=PATH,
         stateless_http=True,

@@ -38,6 +38,9 @@ class Metrics:
             buckets=_STAGE_BUCKETS,
             registry=self.registry,
         )
+        self._usage = Counter("docwell_usage_events", "Events of the usage log.", ["result"], registry=self.registry)
+        for result in ("written", "dropped"):
+            self._usage.labels(result)
         self.registry.register(PoolCollector(pool))
         for outcome in OUTCOMES:  # a rate of nothing is 0, and not missing
             self._searches.labels(outcome, "hybrid")
@@ -50,6 +53,10 @@ class Metrics:
     def refused(self, code: str) -> None:
         """Count a request that did not get in."""
         self._refused.labels(code).inc()
+
+    def usage(self, result: str, number: int) -> None:
+        """Count events of the usage log: `written`, or `dropped` because they did not fit or could not be written."""
+        self._usage.labels(result).inc(number)
 
     def searched(self, search: Searched) -> None:
         """Count a search."""

@@ -14,11 +14,14 @@ from mcp.types import INVALID_PARAMS
 from mcp.types import Tool as ToolDescription
 
 from query_server.access import LOCAL, Principal
+from query_server.metrics import Metrics
 from query_server.resources import add_resources
 from query_server.service import SearchService, make_service
-from query_server.tools import Observe, make_tools
+from query_server.tools import Observe, Record, make_tools
+from query_server.usage import UsageLog
 from shared.config import Settings
 from shared.errors import DocwellError
+from shared.usage import require_address
 
 INSTRUCTIONS = (
     "Docwell holds the user's own documents. Search them before you answer what they may cover, cite the passages that you use"
@@ -41,7 +44,12 @@ class DocwellServer(MCPServer[None]):
     """The server over a service. Its search tool names the namespaces that the caller may see."""
 
     def __init__(
-        self, service: SearchService, *, principal: Callable[[], Principal] = _no_principal, observe: Observe | None = None
+        self,
+        service: SearchService,
+        *,
+        principal: Callable[[], Principal] = _no_principal,
+        observe: Observe | None = None,
+        record: Record | None = None,
     ) -> None:
         super().__init__(
             "docwell",
@@ -49,7 +57,7 @@ class DocwellServer(MCPServer[None]):
             description="Cited passages from your documents, read only.",
             instructions=INSTRUCTIONS,
             version=importlib.metadata.version("docwell"),
-            tools=list(make_tools(service, principal, observe)),
+            tools=list(make_tools(service, principal, observe, record=record)),
             log_level="WARNING",
         )
         self._service = service
@@ -93,7 +101,8 @@ def run_stdio(settings: Callable[[], Settings]) -> None:
     # A client that closed our stderr must not end us through a log line.
     logging.raiseExceptions = False
     service = make_service(settings, patient=False)
-    server = DocwellServer(service)
+    usage = UsageLog(settings)
+    server = DocwellServer(service, record=usage.record)
 
     async def serve() -> None:
         service.warm()
@@ -102,6 +111,7 @@ def run_stdio(settings: Callable[[], Settings]) -> None:
     try:
         anyio.run(serve)
     finally:
+        usage.close()
         service.close()
 
 
@@ -109,18 +119,21 @@ def run_http(settings: Settings) -> None:
     """Serve over HTTP until a signal ends it.
 
     Raises:
-        ConfigurationError: the address is open to others and no token is set.
+        ConfigurationError: the address is open to others and no token is set, or the usage log has no place to go to.
     """
     import uvicorn
 
     from query_server.http import make_app, require_tokens
 
+    require_address(settings)
     service = make_service(lambda: settings, patient=False)
+    metrics = Metrics(lambda: service.pool)
+    usage = UsageLog(lambda: settings, count=metrics.usage) if settings.usage_log != "off" else None
     try:
         require_tokens(settings, service.has_tokens)
         service.warm()
         uvicorn.run(
-            make_app(service, settings),
+            make_app(service, settings, metrics=metrics, record=None if usage is None else usage.record),
             host=settings.mcp_host,
             port=settings.mcp_port,
             log_config=None,
@@ -128,4 +141,6 @@ def run_http(settings: Settings) -> None:
             timeout_graceful_shutdown=5,
         )
     finally:
+        if usage is not None:
+            usage.close()
         service.close()

@@ -13,12 +13,13 @@ from mcp.server.mcpserver.tools.base import Tool
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field, PrivateAttr, ValidationError
 
-from query_server.access import Principal
+from query_server.access import NOBODY, Principal
 from query_server.admission import Turns
 from query_server.answers import ListAnswer, ReadAnswer, SearchAnswer, StatusAnswer
 from query_server.render import render_list, render_read, render_search, render_status
 from query_server.schemas import output_schema
 from query_server.service import SearchService
+from query_server.usage import Call
 from shared.errors import DocwellError, PermanentError, TransientError
 from shared.tracing import annotate
 
@@ -60,11 +61,16 @@ STATUS = (
 Observe = Callable[[str, str, float], None]
 """Told of each call: the tool, `ok` or the code of the error, and the seconds it took."""
 
+Record = Callable[[Call], None]
+"""Told of each call with its arguments and its answer. It must neither wait nor raise."""
+
 
 class DocwellTool(Tool):
     """A tool whose failures say their code, a sentence and whether a retry can help."""
 
     _observe: Observe | None = PrivateAttr(default=None)
+    _record: Record | None = PrivateAttr(default=None)
+    _principal: Callable[[], Principal] | None = PrivateAttr(default=None)
     _turns: Turns = PrivateAttr(default_factory=Turns)
 
     async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> Any:
@@ -72,18 +78,26 @@ class DocwellTool(Tool):
         given = {name: value for name, value in arguments.items() if value is not None}
         began = time.perf_counter()
         outcome = "ok"
+        answer: Mapping[str, Any] | None = None
         try:
             _refuse_unknown(given, self.parameters["properties"])
             async with self._turns.take():
-                return await super().run(given, context, convert_result)
+                result = await super().run(given, context, convert_result)
         except (ToolError, DocwellError) as error:
             failure = _known(error.__cause__ if isinstance(error, ToolError) else error, self.name)
             outcome = failure.code
-            return _failure(failure)
+            result = _failure(failure)
+        else:
+            answer = result.structured_content
         finally:
+            seconds = time.perf_counter() - began
             if self._observe is not None:
-                self._observe(self.name, outcome, time.perf_counter() - began)
+                self._observe(self.name, outcome, seconds)
             annotate({"docwell.outcome": outcome})
+        if self._record is not None:
+            who = NOBODY if self._principal is None else self._principal()
+            self._record(Call(tool=self.name, arguments=given, answer=answer, outcome=outcome, seconds=seconds, principal=who))
+        return result
 
 
 def make_tools(
@@ -91,8 +105,10 @@ def make_tools(
     principal: Callable[[], Principal],
     observe: Observe | None = None,
     turns: Turns | None = None,
+    record: Record | None = None,
 ) -> Sequence[Tool]:
-    """The tools over a service; `principal` says who asks, at the time of a call. They share `turns`."""
+    """The tools over a service; `principal` says who asks, at the time of a call. They share `turns`; `record` is the usage
+    log."""
     turns = turns or Turns()
 
     def search_documents(
@@ -193,6 +209,8 @@ def make_tools(
     for tool in tools:
         # The SDK builds its tools from a function and leaves no room for more.
         tool._observe = observe  # noqa: SLF001
+        tool._record = record  # noqa: SLF001
+        tool._principal = principal  # noqa: SLF001
         tool._turns = turns  # noqa: SLF001
     return tools
 

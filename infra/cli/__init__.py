@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "sources": ("sources", None),
     "jobs": ("jobs", None),
     "tokens": ("tokens", None),
+    "usage": ("usage", "usage"),
     "status": ("status", "status"),
     "doctor": ("doctor", "doctor"),
     "config": ("config", None),

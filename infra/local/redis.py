@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -17,6 +19,10 @@ from infra.local.folders import own_sockets, prepare_home
 from infra.local.logs import last_lines, open_log
 from infra.local.processes import command_line, is_alive, spawn
 from shared.errors import ConfigurationError, ServiceUnavailable
+from shared.usage import STREAM
+
+USAGE_USER = "docwell-usage"
+"""May add to the stream of the usage log, and do nothing else."""
 
 START_SECONDS = 30.0
 STOP_SECONDS = 5.0
@@ -43,6 +49,11 @@ def redis_program() -> Path:
     )
 
 
+def usage_rules(password: str) -> tuple[str, ...]:
+    """What Redis' ACL says of the usage log's user; `password` is `>` and the password, or `#` and its sha256."""
+    return (USAGE_USER, "on", password, "resetchannels", f"~{STREAM}", "-@all", "+xadd")
+
+
 class EmbeddedRedis:
     """One Redis without persistence: what it loses, the scheduler's next tick asks for again.
 
@@ -51,6 +62,7 @@ class EmbeddedRedis:
 
     def __init__(self, home: Path) -> None:
         self.home = home
+        self._usage_password = secrets.token_hex(32)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -64,6 +76,11 @@ class EmbeddedRedis:
         return f"unix://{quote(os.fspath(self.socket))}?db=0"
 
     @property
+    def usage_url(self) -> str:
+        """The same for the query server, which may add to the usage log; good until this server ends."""
+        return f"unix://{USAGE_USER}:{self._usage_password}@{quote(os.fspath(self.socket))}?db=0"
+
+    @property
     def argv(self) -> list[str]:
         """The server's command."""
         folder = os.fspath(self.socket.parent)
@@ -72,6 +89,7 @@ class EmbeddedRedis:
             *("--port", "0", "--unixsocket", os.fspath(self.socket), "--unixsocketperm", "700"),
             *("--save", "", "--appendonly", "no", "--dir", folder, "--pidfile", os.fspath(self._pid_file)),
             *("--daemonize", "no", "--maxmemory", "256mb", "--maxmemory-policy", "noeviction"),
+            *("--user", *usage_rules(f"#{hashlib.sha256(self._usage_password.encode('ascii')).hexdigest()}")),
         ]
 
     @property

@@ -26,6 +26,8 @@ class Services:
     embedder_url: str | None
     api_url: str
     mcp_url: str
+    usage_log: str = "off"
+    usage_redis_url: str | None = None
 
 
 def lock_path(home: Path) -> Path:
@@ -79,7 +81,8 @@ def running(home: Path) -> Services | None:
 def attach(settings: Settings) -> Settings:
     """The settings with what the running Docwell knows: databases, broker and embedder that are not set otherwise.
 
-    Who names a database of his own keeps it; from a Docwell on another database only the embedder is taken.
+    Who names a database of his own keeps it; from a Docwell on another database only the embedder is taken. Whether usage is
+    logged is decided where Docwell was started, so that it holds for clients over stdio too, unless it is set here.
 
     Raises:
         ServiceUnavailable: no database is set and no Docwell runs in the home; the message says how to start it.
@@ -91,13 +94,17 @@ def attach(settings: Settings) -> Settings:
         return settings
     known: dict[str, Any] = {"embedder_url": found.embedder_url}
     own = settings.database_url or settings.query_database_url
-    if own is None or own.get_secret_value() in (found.database_url, found.query_database_url):
+    same = own is None or own.get_secret_value() in (found.database_url, found.query_database_url)
+    if same:
         known |= {
             "database_url": SecretStr(found.database_url),
             "query_database_url": SecretStr(found.query_database_url) if found.query_database_url else None,
             "redis_url": SecretStr(found.redis_url),
+            "usage_redis_url": SecretStr(found.usage_redis_url) if found.usage_redis_url else None,
         }
     unset = {name: value for name, value in known.items() if getattr(settings, name) is None}
+    if same and "usage_log" not in settings.model_fields_set:
+        unset["usage_log"] = found.usage_log
     return settings.model_copy(update=unset)
 
 

@@ -27,6 +27,7 @@ from infra.local.supervisor import Service, Stopped, Supervisor
 from infra.migrate import migrate
 from shared.config import Settings
 from shared.errors import ConfigurationError
+from shared.usage import require_address
 
 MINIMUM_FREE_BYTES = 200 * 1024**2
 
@@ -103,6 +104,8 @@ def _check_ground(settings: Settings) -> Settings:
         settings.inbox.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise storage_problem(error, settings.inbox) from error
+    if settings.redis_url is not None:  # else it is our own, which has the user for it
+        require_address(settings)
     ports = {
         "api_port": _free_port(settings.api_host, settings.api_port, "DOCWELL_API"),
         "mcp_port": _free_port(settings.mcp_host, settings.mcp_port, "DOCWELL_MCP"),
@@ -158,6 +161,8 @@ def _start_stores(settings: Settings, supervisor: Supervisor, postgres: Embedded
         redis = EmbeddedRedis(settings.home)
         supervisor.launch(redis_service(redis))
         found["redis_url"] = SecretStr(redis.url)
+        if settings.usage_log != "off" and settings.usage_redis_url is None:
+            found["usage_redis_url"] = SecretStr(redis.usage_url)
     supervisor.wait()
     if settings.database_url is None:
         postgres.provision()
@@ -214,6 +219,8 @@ def _start_processes(settings: Settings, supervisor: Supervisor) -> None:
             embedder_url=settings.embedder_url,
             api_url=api_url(settings),
             mcp_url=mcp_url(settings),
+            usage_log=settings.usage_log,
+            usage_redis_url=_plain(settings.usage_redis_url),
         ),
     )
 
@@ -231,7 +238,7 @@ def docwell_service(
         name=name,
         # -P: a folder named like one of our packages in the working directory must not take its place.
         argv=[sys.executable, "-P", "-m", "infra.cli", name, *options],
-        environment=process_environment(settings, os.environ),
+        environment=process_environment(settings, os.environ, usage=name == "mcp"),
         tier=tier,
         folder=Path.cwd(),  # relative paths in the environment keep their meaning
         ready=ready,
@@ -243,8 +250,9 @@ def docwell_service(
     )
 
 
-def process_environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a child: ours, with everything that was decided here spelled out."""
+def process_environment(settings: Settings, base: Mapping[str, str], *, usage: bool = False) -> dict[str, str]:
+    """The environment of a child: ours, with everything that was decided here spelled out. With `usage` it is told where the
+    usage log goes to; the others need not know."""
     decided = {
         "DOCWELL_HOME": os.fspath(settings.home),
         "DOCWELL_INBOX": os.fspath(settings.inbox),
@@ -254,6 +262,7 @@ def process_environment(settings: Settings, base: Mapping[str, str]) -> dict[str
         "DOCWELL_EMBEDDER_URL": settings.embedder_url,
         "DOCWELL_API_PORT": str(settings.api_port),
         "DOCWELL_MCP_PORT": str(settings.mcp_port),
+        "DOCWELL_USAGE_REDIS_URL": _plain(settings.usage_redis_url) if usage else None,
     }
     environment = dict(base)
     for name, value in decided.items():

@@ -10,6 +10,7 @@ from typing import Any, LiteralString
 from psycopg import Connection, sql
 from psycopg.rows import class_row
 
+from ingest_worker.catalogue import usage
 from ingest_worker.catalogue.erasures import ERASED, Place, erased_reason
 from ingest_worker.catalogue.vectors import vector_table
 from ingest_worker.jobs import control
@@ -170,6 +171,7 @@ class Gone:
 
     jobs: int
     pushed_bytes: int
+    usage_rows: int
 
 
 _OWN_ROWS: LiteralString = """
@@ -179,11 +181,12 @@ _OWN_ROWS: LiteralString = """
 
 
 def drop_document(connection: Connection[Any], document_id: uuid.UUID) -> Gone:
-    """Remove the document's row with all that hangs on it: jobs, whose errors may quote its text, and pushed bytes."""
-    with connection.cursor(row_factory=class_row(Gone)) as cursor:
-        gone = cursor.execute(_OWN_ROWS, {"document": document_id}).fetchone()
+    """Remove the document's row with all that hangs on it: jobs, whose errors may quote its text, pushed bytes, and its place in
+    the usage log."""
+    usage_rows = usage.forget(connection, document_id)
+    jobs, pushed_bytes = connection.execute(_OWN_ROWS, {"document": document_id}).fetchone() or (0, 0)
     connection.execute("DELETE FROM docwell.document WHERE document_id = %s", (document_id,))
-    return gone or Gone(jobs=0, pushed_bytes=0)
+    return Gone(jobs=jobs, pushed_bytes=pushed_bytes, usage_rows=usage_rows)
 
 
 # What is left of another document that had the same bytes: an error may quote them, a title may stand in them.
@@ -248,7 +251,10 @@ def leave_others(
 
 
 _VACUUM = sql.SQL("VACUUM (INDEX_CLEANUP ON) {tables}")
-_TABLES = ("chunk", "chunk_terms", "version", "version_chunk", "document", "job", "pushed_content")
+_TABLES = (
+    *("chunk", "chunk_terms", "version", "version_chunk", "document", "job", "pushed_content"),
+    *("usage_event", "usage_passage"),
+)
 
 
 def vacuum(connection: Connection[Any]) -> None:

@@ -15,6 +15,7 @@ from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.lost import UNKNOWN, take_back
 from ingest_worker.jobs.wake import Wake
 from ingest_worker.term_upkeep import keep_terms
+from ingest_worker.usage import UsageKeeper
 from shared.config import Settings
 from shared.database import Pool
 
@@ -23,14 +24,17 @@ log = structlog.get_logger(__name__)
 
 def run_scheduler(settings: Settings, pool: Pool, wake: Wake, stop: threading.Event, *, rng: random.Random) -> None:
     """Tick until `stop` is set. PostgreSQL or Redis may be away; the next tick tries again."""
+    usage = UsageKeeper(settings)
     while not stop.is_set():
         began = time.monotonic()
         try:
             due = tick(settings, pool, wake, rng=rng)
+            usage.tick(pool, until=began + settings.scheduler_tick_seconds)
             _index_until(began + settings.scheduler_tick_seconds, pool, stop, idle=due == 0)
         except (psycopg.OperationalError, PoolTimeout) as error:
             log.warning("database_unreachable", error=str(error))
         stop.wait(began + settings.scheduler_tick_seconds - time.monotonic())
+    usage.close()
 
 
 def _index_until(deadline: float, pool: Pool, stop: threading.Event, *, idle: bool) -> None:

@@ -28,12 +28,14 @@ from typing import Any
 import httpx
 import httpx2
 import pytest
+import redis
 import yaml  # type: ignore[import-untyped]
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from infra.local.postgres import EmbeddedPostgres
 from infra.local.redis import redis_program
+from shared.usage import STREAM
 from tests.conftest import passable_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -209,9 +211,9 @@ class ContainerPostgres(EmbeddedPostgres):
 
 
 @contextlib.contextmanager
-def container_redis(port: int, folder: Path) -> Iterator[None]:
+def container_redis(port: int, folder: Path, variables: Mapping[str, str] | None = None) -> Iterator[None]:
     """The file's own command, on loopback."""
-    _, *options = SERVICES["redis"]["command"]
+    _, *options = (interpolate(part, variables or {}) for part in SERVICES["redis"]["command"])
     argv = [str(redis_program()), *options, "--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder)]
     with (folder / "redis.log").open("wb") as log:
         process = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
@@ -220,7 +222,7 @@ def container_redis(port: int, folder: Path) -> Iterator[None]:
         def answers() -> bool:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as link:
                 link.sendall(b"PING\r\n")
-                return link.recv(16).startswith(b"+PONG")
+                return link.recv(16).startswith((b"+PONG", b"-NOAUTH"))
             return False
 
         wait_until(answers, 30, lambda: "Redis does not answer")
@@ -242,7 +244,7 @@ def stack() -> Iterator[Stack]:
         postgres = ContainerPostgres(folder / "postgres", ports["postgres"], variables)
         try:
             postgres.start()
-            with container_redis(ports["redis"], folder):
+            with container_redis(ports["redis"], folder, variables):
                 try:
                     yield found
                 finally:
@@ -336,6 +338,35 @@ def test_the_dockerfile_installs_all_that_builds_the_wheel_from_the_lock() -> No
     assert set(taken[1].split("|")) == needed
     lock = (ROOT / "requirements/install.txt").read_text(encoding="utf-8")
     assert needed <= set(re.findall(r"^([a-z0-9._-]+)==", lock, re.MULTILINE))
+
+
+def test_the_mcp_container_may_add_to_the_usage_log_and_do_nothing_else_at_redis(tmp_path: Path) -> None:
+    variables = {"DOCWELL_REDIS_PASSWORD": "a1", "DOCWELL_USAGE_REDIS_PASSWORD": "b2", "DOCWELL_USAGE_LOG": "ids"}
+    port = free_port()
+    stack = Stack(folder=tmp_path, variables=dict.fromkeys(SECRETS, "x") | variables, ports={"redis": port, "mcp": 1})
+    mcp, scheduler = stack.environment("mcp", "mcp"), stack.environment("scheduler", "scheduler")
+    assert mcp["DOCWELL_USAGE_LOG"] == "ids"
+    assert "DOCWELL_REDIS_URL" not in mcp
+    assert "DOCWELL_USAGE_REDIS_URL" not in scheduler
+    with (
+        container_redis(port, tmp_path, variables),
+        redis.Redis.from_url(mcp["DOCWELL_USAGE_REDIS_URL"], protocol=2, driver_info=None) as server,
+        redis.Redis.from_url(scheduler["DOCWELL_REDIS_URL"]) as owner,
+        redis.Redis.from_url(f"redis://127.0.0.1:{port}/0") as stranger,
+    ):
+        wait_until(lambda: _takes(server), 10, lambda: (tmp_path / "redis.log").read_text(encoding="utf-8"))
+        with pytest.raises(redis.ResponseError, match="no permissions"):
+            server.xread({STREAM: "0"})
+        with pytest.raises(redis.AuthenticationError):
+            stranger.xlen(STREAM)
+        assert owner.xlen(STREAM) == 1
+
+
+def _takes(client: redis.Redis) -> bool:
+    try:
+        return bool(client.xadd(STREAM, {"event": "x"}))
+    except redis.ConnectionError:
+        return False
 
 
 def test_the_query_image_holds_none_of_the_ingest_sides_packages() -> None:
