@@ -11,7 +11,7 @@ from typing import TypeVar
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.intake.fetching import fetch_pending
 from ingest_worker.jobs.table import ClaimedJob
-from ingest_worker.pipeline import JobReport, Reading, Ready, Tools, Unchanged, begin, keep, parse, read_document, serve
+from ingest_worker.pipeline import JobReport, Reading, Ready, Tools, Unchanged, begin, enrich, keep, parse, read_document, serve
 from shared.database import is_away
 from shared.errors import Outage
 
@@ -109,8 +109,15 @@ def _run_read(readings: Sequence[Reading], tools: Tools, pace: Pace, enough: Cal
 
 
 def _serve(ready: Sequence[Ready], tools: Tools, pace: Pace) -> Iterator[Ended]:
-    for one, outcome in _each(ready, lambda some: pace.serve(some, tools)):
-        yield Ended(job=one.job, outcome=outcome)
+    # Before the clock of the pace: what a paid model takes says nothing of the embedder's speed.
+    enriched: list[Ready] = []
+    for one, outcome in _each(ready, lambda some: enrich(some, tools)):
+        if isinstance(outcome, Ready):
+            enriched.append(outcome)
+        else:
+            yield Ended(job=one.job, outcome=outcome)
+    for one, served in _each(enriched, lambda some: pace.serve(some, tools)):
+        yield Ended(job=one.job, outcome=served)
 
 
 def _each(items: Sequence[Item], do: Callable[[Sequence[Item]], list[Result]]) -> Iterator[tuple[Item, Result | Exception]]:

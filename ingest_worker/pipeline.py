@@ -1,4 +1,4 @@
-"""The way of documents, as a story: read → parse → chunk → embed → publish. No transaction is open on the way.
+"""The way of documents, as a story: read → parse → chunk → enrich → embed → publish. No transaction is open on the way.
 
 Several are begun, embedded and published together, since a call and a commit cost much the same for one as for twenty.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -21,25 +22,28 @@ from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.documents import Beginning, Content, JobDocument
 from ingest_worker.catalogue.sources import ensure_audience
 from ingest_worker.catalogue.vectors import inputs_with_vector
+from ingest_worker.embedding import embed, identify, record_embedding, shares_of
+from ingest_worker.enrich import again
+from ingest_worker.enrich.step import Enricher, Wanted
 from ingest_worker.intake.fetching import fetch_pending
 from ingest_worker.intake.read import Gone, Refused, gone_seconds, read_content
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob, Success
-from ingest_worker.parse.cage import Parsed, ParserCage
+from ingest_worker.judging import version_of
+from ingest_worker.parse.cage import ParserCage
 from ingest_worker.parse.errors import Skipped
 from ingest_worker.parse.fingerprint import ocr_settings, parser_fingerprint
 from ingest_worker.parse.ocr import ocr_identity
 from ingest_worker.parsing import heading_mark, parse_and_chunk
 from ingest_worker.publish import NewVersion, Swap, VectorsMissing, publish, unpublish, withdraw
-from ingest_worker.work import EMBEDDING_REQUESTS, EMBEDDING_TEXTS, EMBEDDING_TOKENS, Work
+from ingest_worker.work import Work
 from shared.config import Settings
 from shared.database import Pool
-from shared.documents import DocumentState
-from shared.embedding.fingerprint import Fingerprint
-from shared.embedding.protocol import Embedder, Role
-from shared.errors import DocwellError, Outage, Postponed, TransientError
+from shared.documents import Chunk, DocumentState
+from shared.embedding.protocol import Embedder
+from shared.errors import DocwellError, Postponed, TransientError
+from shared.prices import TokenUse
 
-_REASON_CHARS = 1_000
 _ROUNDS = 3
 """How often a swap is prepared anew when vectors that it counted on went meanwhile."""
 
@@ -53,6 +57,7 @@ class Tools:
     cage: ParserCage
     embedder: Callable[[], Embedder]
     work: Work = field(default_factory=Work)
+    enricher: Enricher = field(default_factory=Enricher)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +117,9 @@ def run_job(job: ClaimedJob, tools: Tools) -> JobReport:
     if isinstance(read, Unchanged):
         return keep([read], tools)[0]
     if isinstance(read, Ready):
-        return serve([read], tools)[0]
+        return serve(enrich([read], tools), tools)[0]
     (version_id,) = begin([read], tools)
-    return serve([parse(read, version_id, tools)], tools)[0]
+    return serve(enrich([parse(read, version_id, tools)], tools), tools)[0]
 
 
 def read_document(
@@ -127,7 +132,8 @@ def read_document(
 ) -> Reading | Unchanged | Ready | JobReport:
     """Read what is there now; when there is nothing to take in, do the job to its end. `documents` are rows just read.
 
-    An old version that a person wants back is ready as it is. `stopped`: those that could not be fetched, and why.
+    An old version that a person wants back is ready as it is, and so is one whose contexts are asked for. `stopped`: those that
+    could not be fetched, and why.
 
     Raises:
         PermanentError, TransientError, LeaseLost: as `run_job`.
@@ -159,6 +165,9 @@ def read_document(
     except Refused as refusal:
         return _skip_unread(connection, job, document, refusal)
     if _is_unchanged(document, content, audience_id, settings):
+        as_served = again.as_served(connection, document) if document.contexts_asked else None
+        if as_served is not None:
+            return Ready(job=job, version=as_served)
         return Unchanged(job=job, document=document, content=content)
     rest = _rest_seconds(document, content, settings)
     if rest > 0:
@@ -217,7 +226,7 @@ def parse(reading: Reading, version_id: int, tools: Tools) -> Ready:
             work=tools.work,
             settings=tools.settings,
         )
-        version = _version_of(parsed, content, version_id=version_id, number=number, audience_id=audience_id)
+        version = version_of(parsed, content, version_id=version_id, number=number, audience_id=audience_id)
     except Skipped as skipped:
         version = NewVersion(
             version_id=version_id,
@@ -240,7 +249,7 @@ def serve(ready: Sequence[Ready], tools: Tools) -> list[JobReport]:
     held = [one.job for one in ready]
     chunks = {chunk.input_id: chunk for one in ready for chunk in one.version.chunks}
     embedder = tools.embedder()
-    fingerprint = _identify(embedder)
+    fingerprint = identify(embedder)
     with tools.pool.connection() as connection:
         space = spaces.active_space(connection, fingerprint)
         wanted = chunks.keys() - inputs_with_vector(connection, space.space_id, list(chunks))
@@ -248,12 +257,8 @@ def serve(ready: Sequence[Ready], tools: Tools) -> list[JobReport]:
     for _ in range(_ROUNDS):
         missing = {key: chunk for key, chunk in chunks.items() if key in wanted}
         if missing:
-            tools.work.count(EMBEDDING_REQUESTS)
             with tools.work.stage("embed", held):
-                embedded = _embed(embedder, [chunk.embedded_text for chunk in missing.values()])
-            tools.work.count(EMBEDDING_TEXTS, by=len(missing))
-            tools.work.count(EMBEDDING_TOKENS, by=sum(chunk.tokens for chunk in missing.values()))
-            vectors |= zip(missing, embedded, strict=True)
+                vectors |= embed(embedder, missing, work=tools.work, pay=partial(_pay, ready, tools, fingerprint.model))
         swaps = _swaps(ready, set(vectors))
         try:
             with tools.work.stage("publish", held), tools.pool.connection() as connection:
@@ -268,32 +273,21 @@ def serve(ready: Sequence[Ready], tools: Tools) -> list[JobReport]:
     raise TransientError("Other documents kept changing the same passages while this one was published.", code="busy")
 
 
-def _identify(embedder: Embedder) -> Fingerprint:
-    """Which model it is.
+def enrich(ready: Sequence[Ready], tools: Tools) -> list[Ready]:
+    """Add what a paid model has to say of passages, where that is wanted. What fails there fails no document.
 
     Raises:
-        Outage: it is away.
+        LeaseLost: one of the jobs is ours no more; what was paid is kept.
     """
-    try:
-        return embedder.fingerprint
-    except TransientError as error:
-        raise Outage(str(error), code=error.code, retry_after=error.retry_after) from error
+    wanted = [Wanted(job=one.job, version=one.version) for one in ready]
+    versions = tools.enricher.enrich(wanted, tools.settings, tools.pool)
+    return [replace(one, version=version) for one, version in zip(ready, versions, strict=True)]
 
 
-def _embed(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
-    """The vectors of passages, float32 (n, dimension).
-
-    Raises:
-        Outage: the embedder takes no other text either, so these are not at fault.
-    """
-    try:
-        return embedder.embed(texts, Role.PASSAGE)
-    except TransientError as error:
-        try:
-            embedder.embed(["."], Role.QUERY)
-        except TransientError:
-            raise Outage(str(error), code=error.code, retry_after=error.retry_after) from error
-        raise
+def _pay(ready: Sequence[Ready], tools: Tools, model: str, use: TokenUse, embedded: Mapping[uuid.UUID, Chunk]) -> None:
+    shares = shares_of(use, {one.job.document_id: one.version.chunks for one in ready}, embedded)
+    with tools.pool.connection() as connection:
+        record_embedding(connection, shares, model, tools.settings.prices)
 
 
 def _swaps(ready: Sequence[Ready], embedded: set[uuid.UUID]) -> list[Swap]:
@@ -359,48 +353,6 @@ def _skip_unread(connection: Connection[Any], job: ClaimedJob, document: JobDocu
     return JobReport(result="skipped", rerun=rerun)
 
 
-def _version_of(parsed: Parsed, content: Content, *, version_id: int, number: int, audience_id: int) -> NewVersion:
-    state, code, reason = _judge(parsed)
-    return NewVersion(
-        version_id=version_id,
-        number=number,
-        audience_id=audience_id,
-        state=state,
-        reason_code=code,
-        reason=reason,
-        media_type=parsed.media_type,
-        title=parsed.title,
-        encoding=parsed.encoding,
-        page_count=parsed.page_count,
-        pages_with_text=parsed.pages_with_text,
-        warnings=parsed.warnings,
-        modified=content.modified,
-        chunks=parsed.chunks,
-    )
-
-
 def _fingerprint(settings: Settings, content: Content) -> str:
     own = parser_fingerprint(settings.chunk_tokens, settings.chunk_overlap, ocr_identity(ocr_settings(settings)))
     return own + heading_mark(content.heading)
-
-
-def _judge(parsed: Parsed) -> tuple[DocumentState, str | None, str | None]:
-    pages, with_text = parsed.page_count, parsed.pages_with_text
-    if not parsed.chunks:
-        if pages:
-            which = f"None of its {pages} pages has text: they are" if pages > 1 else "Its only page has no text: it is"
-            what = "pictures, or their text cannot be decoded" if pages > 1 else "a picture, or its text cannot be decoded"
-            return DocumentState.NEEDS_OCR, "no_text", f"{which} {what}. {parsed.ocr or 'It needs OCR.'}"
-        return DocumentState.SKIPPED, "empty", " ".join(["It holds no text.", *parsed.unread])[:_REASON_CHARS]
-    if pages is not None and with_text is not None and with_text < pages:
-        said = [
-            f"{with_text} of {pages} pages had text; the others need OCR.",
-            *([parsed.ocr] if parsed.ocr else []),
-            *parsed.unread,
-        ]
-        return DocumentState.PARTIAL, "pages_without_text", " ".join(said)[:_REASON_CHARS]
-    if parsed.unread:
-        return DocumentState.PARTIAL, "parts_unread", " ".join(parsed.unread)[:_REASON_CHARS]
-    if parsed.ocr:
-        return DocumentState.INDEXED, "ocr", parsed.ocr
-    return DocumentState.INDEXED, None, None

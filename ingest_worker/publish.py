@@ -15,6 +15,7 @@ from psycopg import Connection
 from psycopg.types.json import Json
 
 from ingest_worker.catalogue import chunks as rows
+from ingest_worker.catalogue import contexts
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.erasures import ERASED, erased_reason
 from ingest_worker.catalogue.settling import settle
@@ -45,6 +46,7 @@ class NewVersion:
 
     `state` is INDEXED or PARTIAL with chunks, NEEDS_OCR or SKIPPED without: then nothing of the document is served any more,
     since the old text is no longer what is in the folder. `again`: it was published before, and a person wants it back.
+    `contexts`: its chunks may have other contexts than those by which they are searched.
     """
 
     version_id: int
@@ -62,6 +64,7 @@ class NewVersion:
     modified: datetime | None = None
     chunks: tuple[Chunk, ...] = ()
     again: bool = False
+    contexts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,17 +169,27 @@ def _swap(
     leaving = (old | rows.chunk_owners(connection, [*doomed, *again])) - new.keys()
     added = {owner: chunk for owner, chunk in new.items() if owner not in old}
     made = added | _by_owner(kept)
+    if any(version.contexts for version in versions):
+        staying_chunks = {owner: chunk for owner, chunk in new.items() if owner in old}
+        added |= {owner: new[owner] for owner in rows.with_other_input(connection, staying_chunks)}
 
     rows.insert_chunks(connection, made)
-    rows.hold(connection, leaving | made.keys())
+    inputs = rows.hold(connection, leaving | made.keys() | added.keys())
+    changed = {owner: chunk for owner, chunk in added.items() if inputs[owner] != chunk.input_id}
+    left = rows.change_context(connection, changed, inputs) if changed else {}
     owners = {(audience, chunk.input_id) for (audience, _), chunk in added.items()}
     missing = insert_vectors(connection, space, owners, vectors)
     if missing:
         raise VectorsMissing(frozenset(missing))
     entered = insert_terms(connection, added)
+    for audience, weight in left.items():
+        entered[audience] = entered.get(audience, Weight()) + -weight
     rows.insert_places(connection, [(version.version_id, version.audience_id, version.chunks) for version in versions])
     _write_facts(connection, serving, kept)
     take_out(connection, doomed, leaving, entered, {version.audience_id for version in versions})
+    with_contexts = [swap.job.document_id for swap in swaps if swap.version.contexts]
+    if with_contexts:
+        contexts.settle(connection, with_contexts)
 
 
 def _by_owner(swaps: Sequence[Swap]) -> dict[tuple[int, uuid.UUID], Chunk]:
@@ -368,6 +381,7 @@ def unpublish(connection: Connection[Any], job: ClaimedJob) -> bool:
         if connection.execute(_FORGET_ERASED, (job.document_id,)).rowcount:
             return False
         withdraw(connection, job.document_id, state=DocumentState.DELETED)
+        contexts.forget(connection, job.document_id)
         rerun = jobs.succeed(connection, job, "deleted")
         if rerun:
             catalogue.record_queued(connection, job.document_id)

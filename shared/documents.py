@@ -157,7 +157,8 @@ class Chunk:
     """A passage: its content, which makes its identity, and its place, which does not.
 
     `section` is the heading path from the outermost heading in, `symbol` the dotted path of a unit of code
-    (`Invoice.cancel`). `tokens` counts `text` with the bundled tokenizer.
+    (`Invoice.cancel`). `tokens` counts `text` with the bundled tokenizer. `context` says where the passage stands in its
+    document, when a model was asked: it is searched with the passage, not shown with it, and is no part of its identity.
     """
 
     kind: ChunkKind
@@ -167,6 +168,7 @@ class Chunk:
     symbol: str | None = None
     language: str | None = None
     span: Span = Span()
+    context: str | None = None
 
     @property
     def section_text(self) -> str | None:
@@ -180,9 +182,9 @@ class Chunk:
 
     @property
     def embedded_text(self) -> str:
-        """What is embedded and made into terms: the heading path or symbol, then the passage."""
+        """What is embedded and made into terms: the context, the heading path or symbol, then the passage."""
         heading = self.symbol or self.section_text
-        return f"{heading}\n{self.text}" if heading else self.text
+        return "\n".join(part for part in (self.context, heading, self.text) if part)
 
     @cached_property
     def input_id(self) -> uuid.UUID:

@@ -16,10 +16,10 @@ from ingest_worker.catalogue.vectors import remove_vectors
 from shared.documents import Chunk
 
 _INSERT_CHUNKS = """
-    INSERT INTO docwell.chunk (audience_id, chunk_id, input_id, kind, text, section, symbol, language, tokens)
-    SELECT audience_id, chunk_id, input_id, kind, text, section, symbol, language, tokens
+    INSERT INTO docwell.chunk (audience_id, chunk_id, input_id, kind, text, section, symbol, language, tokens, context)
+    SELECT audience_id, chunk_id, input_id, kind, text, section, symbol, language, tokens, context
     FROM json_to_recordset(%s) AS made (audience_id integer, chunk_id uuid, input_id uuid, kind text, text text, section text,
-        symbol text, language text, tokens integer)
+        symbol text, language text, tokens integer, context text)
     ON CONFLICT DO NOTHING
 """
 
@@ -40,6 +40,7 @@ def insert_chunks(connection: Connection[Any], chunks: Mapping[tuple[int, uuid.U
             "symbol": chunks[audience, chunk_id].symbol,
             "language": chunks[audience, chunk_id].language,
             "tokens": chunks[audience, chunk_id].tokens,
+            "context": chunks[audience, chunk_id].context,
         }
         for audience, chunk_id in sorted(chunks)
     ]
@@ -47,22 +48,74 @@ def insert_chunks(connection: Connection[Any], chunks: Mapping[tuple[int, uuid.U
 
 
 _HOLD = """
-    SELECT 1 FROM docwell.chunk c
+    SELECT c.audience_id, c.chunk_id, c.input_id FROM docwell.chunk c
     JOIN unnest(%(audiences)s::integer[], %(ids)s::uuid[]) AS held (audience_id, chunk_id) USING (audience_id, chunk_id)
     ORDER BY c.audience_id, c.chunk_id
     FOR NO KEY UPDATE OF c
 """
 
 
-def hold(connection: Connection[Any], chunks: Iterable[tuple[int, uuid.UUID]]) -> None:
+def hold(connection: Connection[Any], chunks: Iterable[tuple[int, uuid.UUID]]) -> dict[tuple[int, uuid.UUID], uuid.UUID]:
     """Hold these chunks until we commit, so that no other publisher brings one in while we take it out, or the reverse.
 
     All at once and in one order, after the inserts: so no two publishers wait for each other. NO KEY UPDATE leaves room
-    for the foreign keys of those who merely keep a chunk.
+    for the foreign keys of those who merely keep a chunk. Returns the embedded input of each.
     """
     ordered = sorted(set(chunks))
-    if ordered:
-        connection.execute(_HOLD, {"audiences": [audience for audience, _ in ordered], "ids": [chunk for _, chunk in ordered]})
+    if not ordered:
+        return {}
+    values = {"audiences": [audience for audience, _ in ordered], "ids": [chunk for _, chunk in ordered]}
+    return {(row[0], row[1]): row[2] for row in connection.execute(_HOLD, values).fetchall()}
+
+
+_OTHER_INPUT = """
+    SELECT c.audience_id, c.chunk_id FROM docwell.chunk c
+    JOIN unnest(%(audiences)s::integer[], %(ids)s::uuid[], %(inputs)s::uuid[]) AS wanted (audience_id, chunk_id, input_id)
+        USING (audience_id, chunk_id)
+    WHERE c.input_id <> wanted.input_id
+"""
+
+
+def with_other_input(connection: Connection[Any], chunks: Mapping[tuple[int, uuid.UUID], Chunk]) -> set[tuple[int, uuid.UUID]]:
+    """Which of these chunks, by (audience_id, chunk_id), are searched by another context than they have here."""
+    values = {
+        "audiences": [audience for audience, _ in chunks],
+        "ids": [chunk_id for _, chunk_id in chunks],
+        "inputs": [chunk.input_id for chunk in chunks.values()],
+    }
+    return set(connection.execute(_OTHER_INPUT, values).fetchall())
+
+
+_RECONTEXT = """
+    UPDATE docwell.chunk c SET input_id = new.input_id, context = new.context
+    FROM unnest(%(audiences)s::integer[], %(ids)s::uuid[], %(inputs)s::uuid[], %(contexts)s::text[])
+        AS new (audience_id, chunk_id, input_id, context)
+    WHERE (c.audience_id, c.chunk_id) = (new.audience_id, new.chunk_id)
+"""
+
+
+def change_context(
+    connection: Connection[Any],
+    chunks: Mapping[tuple[int, uuid.UUID], Chunk],
+    before: Mapping[tuple[int, uuid.UUID], uuid.UUID],
+) -> dict[int, Weight]:
+    """Let these chunks, by (audience_id, chunk_id), be searched by the context that they have here; `before` are their inputs.
+
+    The caller holds them, and brings their vectors and terms in. Returns what left the search structures, by audience.
+    """
+    left: dict[int, Weight] = {}
+    for audience_id in sorted({audience for audience, _ in chunks}):
+        own = [owner for owner in chunks if owner[0] == audience_id]
+        left[audience_id] = remove_terms(connection, audience_id, [chunk_id for _, chunk_id in own])
+        remove_vectors(connection, audience_id, [before[owner] for owner in own])
+    values = {
+        "audiences": [audience for audience, _ in chunks],
+        "ids": [chunk_id for _, chunk_id in chunks],
+        "inputs": [chunk.input_id for chunk in chunks.values()],
+        "contexts": [chunk.context for chunk in chunks.values()],
+    }
+    connection.execute(_RECONTEXT, values)
+    return left
 
 
 _PLACES = """

@@ -168,16 +168,19 @@ class JobDocument:
     latest_fingerprint: str | None
     served_version: int | None
     pinned_version: int | None
+    contexts_asked: bool = False
 
 
 _FOR_JOBS = """
     SELECT d.document_id, d.source_id, s.name AS source, s.type AS source_type, s.root, d.namespace_id, n.name AS namespace,
            d.audience_id, d.readers, s.readers AS source_readers, s.max_bytes, d.path, d.locator, d.state, d.sha256,
-           d.latest_version, v.state AS latest_state, v.fingerprint AS latest_fingerprint, d.served_version, d.pinned_version
+           d.latest_version, v.state AS latest_state, v.fingerprint AS latest_fingerprint, d.served_version, d.pinned_version,
+           coalesce(e.asked, false) AS contexts_asked
     FROM docwell.document d
     JOIN docwell.source s USING (source_id)
     JOIN docwell.namespace n ON n.namespace_id = d.namespace_id
     LEFT JOIN docwell.version v ON v.document_id = d.document_id AND v.number = d.latest_version
+    LEFT JOIN docwell.enrichment e ON e.document_id = d.document_id
     WHERE d.document_id = ANY (%s)
 """
 

@@ -90,7 +90,7 @@ def _parameters(
 _OLDEST = "SELECT min(lexical_version) FROM docwell.chunk_terms"
 # As every publisher does, it holds the chunks; it waits for none, so it stands in nobody's ring.
 _HOLD_OUTDATED = """
-    SELECT t.audience_id, t.chunk_id, t.length, c.kind, c.text, c.section, c.symbol
+    SELECT t.audience_id, t.chunk_id, t.length, c.kind, c.text, c.section, c.symbol, c.context
     FROM docwell.chunk_terms t JOIN docwell.chunk c USING (audience_id, chunk_id)
     WHERE t.lexical_version < %s LIMIT %s
     FOR NO KEY UPDATE OF c SKIP LOCKED
@@ -119,9 +119,11 @@ def remake_terms(connection: Connection[Any], *, batch: int) -> tuple[dict[int, 
         return {}, 0
     counts = [
         term_counts(
-            Chunk(kind=ChunkKind(kind), text=text, tokens=0, section=(section,) if section else (), symbol=symbol).embedded_text
+            Chunk(
+                kind=ChunkKind(kind), text=text, tokens=0, section=(section,) if section else (), symbol=symbol, context=context
+            ).embedded_text
         )
-        for _, _, _, kind, text, section, symbol in outdated
+        for _, _, _, kind, text, section, symbol, context in outdated
     ]
     lengths = [sum(counted.values()) for counted in counts]
     connection.execute(_REMAKE, _parameters(connection, [row[:2] for row in outdated], counts, lengths))

@@ -53,7 +53,7 @@ def kept_versions(connection: Connection[Any], document_id: uuid.UUID) -> list[K
 
 _PLACE_COLUMNS = tuple(field.name for field in fields(Span))
 _CHUNKS: LiteralString = """
-    SELECT place.*, c.kind, c.text, c.section, c.symbol, c.language, c.tokens
+    SELECT place.*, c.kind, c.text, c.section, c.symbol, c.language, c.tokens, c.context
     FROM docwell.version_chunk place JOIN docwell.chunk c USING (audience_id, chunk_id)
     WHERE place.version_id = %s ORDER BY place.ordinal
 """
@@ -74,6 +74,7 @@ def _chunk(row: dict[str, Any]) -> Chunk:
         symbol=row["symbol"],
         language=row["language"],
         span=Span(**{name: row[name] for name in _PLACE_COLUMNS}),
+        context=row["context"],
     )
 
 

@@ -60,6 +60,13 @@ def read_vectors(body: Any, count: int, url: str) -> Vectors:
     return np.stack(found)
 
 
+def read_tokens(body: Any) -> int:
+    """The tokens that the server says it counted; 0 when it says nothing."""
+    usage = body.get("usage") if isinstance(body, dict) else None
+    counted = usage.get("prompt_tokens", usage.get("total_tokens")) if isinstance(usage, dict) else None
+    return counted if isinstance(counted, int) and counted > 0 else 0
+
+
 def explain(error: openai.APIError, url: str, model: str) -> DocwellError:
     """Our error for the library's: what happened, to what, and what to do."""
     import openai

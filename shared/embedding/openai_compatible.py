@@ -18,6 +18,7 @@ from shared.embedding.openai_answers import Timeout, TooMuch
 from shared.embedding.protocol import Role, Vectors
 from shared.embedding.vectors import normalise, pool, well_formed
 from shared.errors import ConfigurationError, TransientError
+from shared.prices import TokenUse
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -75,6 +76,7 @@ class OpenAIEmbedder:
             self._options["dimensions"] = dimension
         self._client: OpenAI | None = None
         self._lock = threading.Lock()
+        self._use = TokenUse()
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -103,6 +105,12 @@ class OpenAIEmbedder:
         if not parts:
             return np.empty((0, self.fingerprint.dimension), np.float32)
         return np.concatenate(parts)
+
+    def take_use(self) -> TokenUse:
+        """See `Metered.take_use`: calls, and the tokens that the server said it had counted."""
+        with self._lock:
+            use, self._use = self._use, TokenUse()
+        return use
 
     def close(self) -> None:
         """Close the connections."""
@@ -167,6 +175,8 @@ class OpenAIEmbedder:
                 if option is None:
                     raise
                 del self._options[option]
+        with self._lock:
+            self._use += TokenUse(calls=1, input_tokens=answers.read_tokens(body))
         vectors = answers.read_vectors(body, len(texts), self._url)
         if self._dimension is None:
             self._dimension = vectors.shape[1]

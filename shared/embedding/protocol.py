@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from shared.embedding.fingerprint import Fingerprint
+from shared.prices import TokenUse
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
 
@@ -40,3 +41,11 @@ class Embedder(Protocol):
             TransientError: later it may work. ServiceUnavailable, one of them: the embedder cannot be reached.
         """
         ...
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """An embedder whose calls are paid for."""
+
+    def take_use(self) -> TokenUse:
+        """What was used since this was asked last; failed calls cost nothing."""

@@ -1,0 +1,54 @@
+"""How much may still be spent. Pure: what was spent comes from the ledger, what calls will take is estimated by the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from ingest_worker.catalogue.ledger import Spent
+from shared.config import Settings
+from shared.prices import Price, TokenUse, cost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """The most of tokens and money that may be spent; None: no limit."""
+
+    tokens: int | None = None
+    money: Decimal | None = None
+
+    def allows(self, spent: Spent) -> bool:
+        """Whether so much keeps within it."""
+        return (self.tokens is None or spent.tokens <= self.tokens) and (self.money is None or spent.money <= self.money)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The two limits and what was spent under each."""
+
+    daily: Limit
+    document: Limit
+    spent_today: Spent
+    spent_on_document: Spent
+
+    def refusal(self, more: Spent) -> str | None:
+        """`daily_budget` or `document_budget` when so much more would go beyond it; None when it may be spent."""
+        if not self.daily.allows(self.spent_today + more):
+            return "daily_budget"
+        if not self.document.allows(self.spent_on_document + more):
+            return "document_budget"
+        return None
+
+
+def limits(settings: Settings) -> tuple[Limit, Limit]:
+    """The daily limit, and the one of a document."""
+    return (
+        Limit(tokens=settings.enrich_daily_tokens, money=settings.enrich_daily_money),
+        Limit(tokens=settings.enrich_document_tokens, money=settings.enrich_document_money),
+    )
+
+
+def worth(prices: Mapping[str, Price], model: str, use: TokenUse) -> Spent:
+    """What a use comes to; money without a price counts as none, and the settings refuse a budget in money then."""
+    return Spent(tokens=use.tokens, money=cost(prices, model, use) or Decimal(0))

@@ -1,0 +1,288 @@
+"""The step between chunking and embedding: passages get the contexts that are known, and those that may be bought.
+
+Nothing here fails a document: what goes wrong is written down, and the scheduler asks again.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import structlog
+
+from ingest_worker.catalogue import contexts, ledger
+from ingest_worker.catalogue.contexts import Progress, Subject
+from ingest_worker.enrich.budget import Budget, Limit, limits, worth
+from ingest_worker.enrich.context import Orders, Stop, buy
+from ingest_worker.enrich.model import Answer, ContextModel, open_model
+from ingest_worker.enrich.prompt import PROMPT_VERSION, split_document
+from ingest_worker.jobs import table as jobs
+from ingest_worker.jobs.table import ClaimedJob
+from ingest_worker.publish import NewVersion
+from shared.config import Settings
+from shared.database import Pool, is_away
+from shared.documents import Chunk
+from shared.errors import ConfigurationError, PermanentError
+from shared.prices import TokenUse, cost
+
+log = structlog.get_logger(__name__)
+
+_KINDS: tuple[ledger.Kind, ...] = ("context", "caption")
+_PAUSE_SECONDS = 30.0
+_MOST_ATTEMPTS = 6
+_OUTAGE_SECONDS = 60.0
+_OUTAGE_CAP_SECONDS = 3600.0
+_FAILED_SECONDS = 3600.0
+_SOON_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A version on its way to be published, and the job that it is for."""
+
+    job: ClaimedJob
+    version: NewVersion
+
+
+class Enricher:
+    """Adds contexts to passages, for one worker process. While the service is away, documents do not wait for it."""
+
+    def __init__(
+        self,
+        *,
+        open_model: Callable[[Settings], ContextModel] = open_model,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._open_model = open_model
+        self._clock = clock
+        self._now = now
+        self._model: ContextModel | None = None
+        self._paused: Stop | None = None
+        self._paused_until = 0.0
+
+    def close(self) -> None:
+        """Close the connections to the service."""
+        close = getattr(self._model, "close", None)
+        if close is not None:
+            close()
+
+    def enrich(self, wanted: Sequence[Wanted], settings: Settings, pool: Pool) -> list[NewVersion]:
+        """These versions with the contexts of their passages.
+
+        A version that is served again keeps the contexts that it had.
+
+        Raises:
+            LeaseLost: the job is ours no more; what was paid is kept.
+        """
+        owners = {
+            (one.version.audience_id, chunk.chunk_id) for one in wanted if not one.version.again for chunk in one.version.chunks
+        }
+        if not owners:
+            return [one.version for one in wanted]
+        with pool.connection() as connection:
+            known = contexts.contexts_on_rows(connection, owners)
+        return [one.version if one.version.again else self._enrich(one, known, settings, pool) for one in wanted]
+
+    def _enrich(self, wanted: Wanted, known: Mapping[contexts.Owner, str], settings: Settings, pool: Pool) -> NewVersion:
+        version, document_id = wanted.version, wanted.job.document_id
+        on_rows = {
+            chunk.chunk_id: context
+            for chunk in version.chunks
+            if (context := known.get((version.audience_id, chunk.chunk_id))) is not None
+        }
+        if settings.context_prefixes == "off" or not version.chunks:
+            return _with_contexts(version, on_rows)
+        with pool.connection() as connection:
+            subject = contexts.subject(connection, document_id)
+            if subject is None or not subject.may_leave:
+                return _with_contexts(version, on_rows)
+            unknown = [chunk.chunk_id for chunk in version.chunks if subject.asked or chunk.chunk_id not in on_rows]
+            bought = contexts.bought(connection, document_id, version.audience_id, unknown, prompt=PROMPT_VERSION)
+        have = bought if subject.asked else on_rows | bought
+        purchase = _Purchase(wanted, subject, have, settings, pool, now=self._now)
+        stop = self._buy(purchase, settings) if purchase.missing else None
+        purchase.note(stop)
+        return replace(_with_contexts(version, on_rows | purchase.have), contexts=True)
+
+    def _buy(self, purchase: _Purchase, settings: Settings) -> Stop | None:
+        if self._paused is not None and self._clock() < self._paused_until:
+            return self._paused
+        self._paused = None
+        try:
+            self._model = self._model or self._open_model(settings)
+        except ConfigurationError as error:
+            stop: Stop | None = Stop(code=error.code, reason=str(error), is_outage=True)
+        else:
+            stop = self._bought(purchase, self._model)
+        if stop is not None:
+            log.warning("contexts_left_out", code=stop.code, reason=stop.reason)
+            if stop.is_outage:
+                self._paused, self._paused_until = stop, self._clock() + (stop.retry_after or _PAUSE_SECONDS)
+        return stop
+
+    def _bought(self, purchase: _Purchase, model: ContextModel) -> Stop | None:
+        try:
+            return purchase.buy(model, clock=self._clock)
+        except jobs.LeaseLost:
+            raise
+        except Exception as error:
+            if is_away(error):
+                raise
+            log.exception("contexts_failed")
+            return Stop(code="internal_error", reason=f"{type(error).__name__}: {error}")
+
+
+class _Purchase:
+    """The contexts of one document: those that it has, and those to be bought."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        subject: Subject,
+        have: dict[uuid.UUID, str],
+        settings: Settings,
+        pool: Pool,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._job = wanted.job
+        self._version = wanted.version
+        self._subject = subject
+        self._settings = settings
+        self._pool = pool
+        self._now = now
+        self._model_name = settings.context_model
+        self._limits = limits(settings)
+        self._failed: dict[uuid.UUID, str] = {}
+        self.have = have
+        # A passage that stands twice in a document is asked about once.
+        first = {chunk.chunk_id: place for place, chunk in reversed(list(enumerate(self._version.chunks)))}
+        self.missing = sorted(place for chunk_id, place in first.items() if chunk_id not in have)
+
+    @property
+    def _chunks(self) -> Sequence[Chunk]:
+        return self._version.chunks
+
+    def buy(self, model: ContextModel, *, clock: Callable[[], float]) -> Stop | None:
+        """Ask for what is missing; returns what ended it early."""
+        self._model_name = model.name
+        parts = split_document(
+            self._chunks,
+            path=self._subject.path,
+            title=self._version.title or self._subject.title,
+            window_tokens=self._settings.context_window_tokens,
+        )
+        orders = Orders(
+            refusal=self._refusal,
+            keep=self._keep,
+            concurrency=self._settings.enrich_concurrency,
+            seconds=self._settings.enrich_seconds,
+            clock=clock,
+        )
+        return buy(model, self._chunks, parts, self.missing, orders)
+
+    def _refusal(self, use: TokenUse) -> Stop | None:
+        daily, document = self._limits
+        if daily == document == Limit():
+            return None
+        more = worth(self._settings.prices, self._model_name, use)
+        with self._pool.connection() as connection:
+            budget = Budget(
+                daily=daily,
+                document=document,
+                spent_today=ledger.spent_today(connection, _KINDS),
+                spent_on_document=ledger.spent_on(connection, self._job.document_id, _KINDS),
+            )
+        code = budget.refusal(more)
+        if code is None:
+            return None
+        whose = "today" if code == "daily_budget" else "for this document"
+        setting = "DOCWELL_ENRICH_DAILY_…" if code == "daily_budget" else "DOCWELL_ENRICH_DOCUMENT_…"
+        return Stop(code=code, reason=f"The budget {whose} ({setting}) does not allow another call.")
+
+    def _keep(self, place: int, answer: Answer | PermanentError) -> None:
+        """Write what was paid and what it gave, at once and together; then look whether we may go on."""
+        chunk_id = self._chunks[place].chunk_id
+        with self._pool.connection() as connection:
+            with connection.transaction():
+                if isinstance(answer, Answer):
+                    ledger.record(connection, [self._entry(answer.use)])
+                    context, code, reason = answer.context, answer.code, answer.reason
+                else:
+                    context, code, reason = None, answer.code, str(answer)
+                contexts.keep(
+                    connection,
+                    self._job.document_id,
+                    chunk_id,
+                    prompt=PROMPT_VERSION,
+                    model=self._model_name,
+                    context=context,
+                    code=code,
+                    reason=reason,
+                )
+            if context is None:
+                self._failed[chunk_id] = reason or ""
+            else:
+                self.have[chunk_id] = context
+            with connection.transaction():
+                jobs.fence(connection, self._job)
+
+    def _entry(self, use: TokenUse) -> ledger.Entry:
+        return ledger.Entry(
+            document_id=self._job.document_id,
+            kind="context",
+            model=self._model_name,
+            use=use,
+            money=cost(self._settings.prices, self._model_name, use),
+        )
+
+    def note(self, stop: Stop | None) -> None:
+        """Write how far it came, and when the rest is asked for."""
+        distinct = {chunk.chunk_id for chunk in self._chunks}
+        have = len(distinct & self.have.keys())
+        code, reason, due, attempts = None, None, None, 0
+        if stop is not None:
+            code, reason = stop.code, stop.reason
+            due, attempts = self._due(stop)
+        elif self._failed:
+            code, reason = "passages_failed", f"{len(self._failed)} passages have no context: {next(iter(self._failed.values()))}"
+            attempts = self._subject.attempts + 1
+            due = _FAILED_SECONDS * 4.0 ** (attempts - 1) if attempts < _MOST_ATTEMPTS else None
+        progress = Progress(
+            state="complete" if have == len(distinct) else "partial" if have else "none",
+            chunks=len(distinct),
+            with_context=have,
+            reason_code=code,
+            reason=reason,
+            attempts=attempts,
+            due_seconds=due,
+        )
+        with self._pool.connection() as connection:
+            contexts.note_progress(connection, self._job.document_id, progress)
+
+    def _due(self, stop: Stop) -> tuple[float | None, int]:
+        """Seconds until the rest is asked for again by itself, and how many rounds have failed by then."""
+        attempts = self._subject.attempts
+        if stop.code == "time":
+            return _SOON_SECONDS, 0
+        if stop.code == "document_budget":
+            return None, attempts
+        if stop.code == "daily_budget":
+            now = self._now()
+            midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+            return (midnight - now).total_seconds() + 1, attempts
+        if stop.is_outage:
+            backoff = min(_OUTAGE_SECONDS * 2.0 ** min(attempts, 10), _OUTAGE_CAP_SECONDS)
+            return max(backoff, stop.retry_after or 0.0), attempts + 1
+        attempts += 1
+        return (_FAILED_SECONDS * 4.0 ** (attempts - 1) if attempts < _MOST_ATTEMPTS else None), attempts
+
+
+def _with_contexts(version: NewVersion, known: Mapping[uuid.UUID, str]) -> NewVersion:
+    if not known and all(chunk.context is None for chunk in version.chunks):
+        return version
+    return replace(version, chunks=tuple(replace(chunk, context=known.get(chunk.chunk_id)) for chunk in version.chunks))
