@@ -174,8 +174,8 @@ def _matches(
     statement = CANDIDATES_IN_SCOPE if scope.narrowed else CANDIDATES
     found = nothing(len(terms))
     if chosen.wanted or chosen.together:
-        most = MOST_FOR_PHRASES if query.phrases else 2 * MOST_CANDIDATES
-        found = _find(connection, statement, scope, filters, terms, most, wanted=chosen.wanted, together=chosen.together)
+        most = MOST_FOR_PHRASES if query.phrases else None
+        found = _find(connection, statement, scope, filters, terms, most=most, wanted=chosen.wanted, together=chosen.together)
     if len(found) < limit and scope.narrowed and sum(frequencies.get(term.number, 0) for term in terms) > MOST_CANDIDATES:
         # The filters left too few of the candidates, and there were more.
         return _find(connection, WHOLE_SCOPE, scope, filters, terms)
@@ -191,10 +191,12 @@ def _find(
     filters: Filters,
     terms: Sequence[QueryTerm],
     *,
+    most: int | None = None,
     wanted: Sequence[int] = (),
     together: Sequence[Sequence[int]] = (),
 ) -> Matches:
-    return find_matches(connection, statement, scope, filters, terms, most=2 * MOST_CANDIDATES, wanted=wanted, together=together)
+    most = 2 * MOST_CANDIDATES if most is None else most
+    return find_matches(connection, statement, scope, filters, terms, most=most, wanted=wanted, together=together)
 
 
 def _score(

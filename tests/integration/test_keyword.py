@@ -52,6 +52,7 @@ def test_a_phrase_is_found_behind_many_chunks_that_hold_its_words_apart(
     )
     assert _ask(service, '"max allowed retries"')[0] == "exact.md"
     monkeypatch.setattr(keyword, "MOST_CANDIDATES", 200)
+    monkeypatch.setattr(keyword, "WHOLE_UP_TO", 200)
     with serving(database) as bounded:
         assert _ask(bounded, '"max allowed  Retries" number')[0] == "exact.md"
         assert _ask(bounded, '"max allowed retries"', path="*.md")[0] == "exact.md"
@@ -240,6 +241,7 @@ def test_the_best_of_a_large_index_are_found_by_several_common_words(
         add(corpus, f"d{number}.md", *map(text_chunk, texts))
     add(corpus, "best.md", text_chunk("alpha beta w1"))
     monkeypatch.setattr(keyword, "MOST_CANDIDATES", 20)
+    monkeypatch.setattr(keyword, "WHOLE_UP_TO", 20)
     with serving(database) as bounded:
         assert _ask(bounded, "alpha beta gamma")[0] == "best.md"
         # One common word alone still finds something.

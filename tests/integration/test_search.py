@@ -205,6 +205,7 @@ def test_candidates_of_a_large_scope_rank_as_the_whole_does(corpus: Corpus, data
         whole = service.search("rare alpha", mode="keyword", limit=5)["results"]
         tagged = service.search("rare alpha", mode="keyword", limit=5, path="d*")["results"]
         monkeypatch.setattr(keyword, "MOST_CANDIDATES", 10)
+        monkeypatch.setattr(keyword, "WHOLE_UP_TO", 10)
         bounded = service.search("rare alpha", mode="keyword", limit=5)["results"]
         narrowed = service.search("rare alpha", mode="keyword", limit=5, path="d*")["results"]
     assert whole == bounded == narrowed == tagged
