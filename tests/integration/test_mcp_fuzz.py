@@ -31,6 +31,9 @@ EXAMPLES = 250
 MOST_SECONDS = 10.0
 """A slow machine tries fewer."""
 
+IDLE_SECONDS = 2.0
+"""The server closes what was idle for five; drawing a call can take that long on a slow machine."""
+
 CODES = {"bad_argument", "bad_cursor", "cursor_expired", "not_found"}
 PROTOCOL_CODES = {-32700, -32600, -32602}
 """JSON-RPC 2.0, section 5.1: not parsed, no request, wrong parameters. -32603 would be ours."""
@@ -43,14 +46,18 @@ class Server:
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+        self._used_at = time.monotonic()
 
     def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """What comes back, which is JSON whatever was sent."""
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        if time.monotonic() - self._used_at > IDLE_SECONDS:
+            self._connection.close()  # the next request opens it again
         self._connection.request("POST", "/mcp", body, headers | {"MCP-Protocol-Version": "2025-11-25"})
         answer = self._connection.getresponse()
         raw = answer.read()
+        self._used_at = time.monotonic()
         assert answer.status in {200, 400}, (answer.status, raw[:500])
         found: dict[str, Any] = json.loads(raw)
         return found
