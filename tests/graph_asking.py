@@ -1,0 +1,146 @@
+"""A source of the stand-in of Microsoft Graph, a mirror that follows it as an engine would, and what it has to come to."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from ingest_worker.sources.protocol import CursorExpired, Item
+from ingest_worker.sources.sharepoint import SharePointSource, open_source
+from ingest_worker.sources.sharepoint.permissions import readers_of
+from shared.errors import TransientError
+from shared.source_settings import SharePointSettings
+from tests.graph_drives import StandInDrive, Thing
+from tests.graph_stand_in import CLIENT_ID, SECRET, TENANT, StandInGraph
+
+# Loading the system's certificates takes longer than a test.
+_NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def settings_of(graph: StandInGraph, **values: Any) -> SharePointSettings:
+    """Settings that lead to the stand-in."""
+    table = {
+        "type": "sharepoint",
+        "name": "marketing",
+        "tenant_id": TENANT,
+        "client_id": CLIENT_ID,
+        "client_secret": SECRET,
+        "graph_url": f"{graph.url}/v1.0",
+        "login_url": graph.url,
+        **values,
+    }
+    if "drives" not in table and "site" not in table:
+        table["drives"] = [drive.drive_id for site in graph.sites for drive in site.drives]
+    return SharePointSettings.model_validate(table)
+
+
+@contextmanager
+def asking(graph: StandInGraph, **values: Any) -> Iterator[SharePointSource]:
+    """A source, open."""
+    with httpx.Client(trust_env=False, timeout=5, verify=_NO_AUTHORITIES) as client:
+        source = open_source(settings_of(graph, **values), client=client, clock=lambda: graph.now)
+        yield source
+        source.close()
+
+
+@dataclass(kw_only=True)
+class Mirror:
+    """What somebody knows who follows a source: a cursor is kept only with what came before it."""
+
+    items: dict[str, Item] = field(default_factory=dict)
+    cursor: str | None = None
+    listings: int = 0
+
+    def sync(self, source: SharePointSource) -> None:
+        """Follow the changes, or list everything when there is no other way."""
+        if self.cursor is not None:
+            try:
+                for batch in source.changes(self.cursor):
+                    self._apply(batch)
+            except CursorExpired:
+                self.list_all(source)
+        else:
+            self.list_all(source)
+
+    def list_all(self, source: SharePointSource) -> None:
+        """Everything; what does not come is gone."""
+        self.listings += 1
+        seen: set[str] = set()
+        for batch in source.everything():
+            seen |= {item.key for item in batch.items}
+            self._apply(batch)
+        self.items = {key: item for key, item in self.items.items() if key in seen}
+
+    def sync_until_done(self, source: SharePointSource, tries: int = 200) -> None:
+        """Go on in spite of faults that pass."""
+        for _ in range(tries):
+            try:
+                self.sync(source)
+            except TransientError:
+                continue
+            return
+        raise AssertionError("the faults did not end")
+
+    def _apply(self, batch: Any) -> None:
+        for item in batch.items:
+            self.items[item.key] = item
+        for key in batch.gone:
+            self.items.pop(key, None)
+        if batch.cursor is not None:
+            self.cursor = batch.cursor
+
+    def by_path(self) -> dict[str, tuple[str, ...] | None]:
+        """The readers by path."""
+        return {item.path: item.readers for item in self.items.values()}
+
+
+def truth(graph: StandInGraph, *, permissions: bool = True) -> dict[str, tuple[str, str, tuple[str, ...] | None]]:
+    """What the drives hold: path, content and readers by key."""
+    found = {}
+    for site in graph.sites:
+        for drive in site.drives:
+            for thing in drive.things.values():
+                if thing.kind in {"file", "package"}:
+                    key = f"{drive.drive_id}/{thing.item_id}"
+                    readers = _readers(drive, thing, f"{site.host}{site.path}", graph) if permissions else None
+                    found[key] = (f"{drive.name}/{drive.path(thing)}", _mark(thing), readers)
+    return found
+
+
+def seen(mirror: Mirror, graph: StandInGraph) -> dict[str, tuple[str, str, tuple[str, ...] | None]]:
+    """The same of a mirror; contents are told by the hash of the bytes."""
+    marks = {}
+    for key, item in mirror.items.items():
+        thing = next(
+            (
+                one
+                for site in graph.sites
+                for drive in site.drives
+                for one in drive.things.values()
+                if f"{drive.drive_id}/{one.item_id}" == key
+            ),
+            None,
+        )
+        marks[key] = (
+            item.path,
+            _mark(thing) if thing is not None and _same_content(item, thing) else f"old: {item.content}",
+            item.readers,
+        )
+    return marks
+
+
+def _same_content(item: Item, thing: Thing) -> bool:
+    return thing.kind != "file" or not thing.data or item.size == len(thing.data)
+
+
+def _mark(thing: Thing) -> str:
+    return f"{thing.item_id}"
+
+
+def _readers(drive: StandInDrive, thing: Thing, site: str, graph: StandInGraph) -> tuple[str, ...]:
+    return readers_of(drive.effective(thing), site=site, organization_links=False, now=graph.now)

@@ -1,0 +1,522 @@
+"""SharePoint as a source, against a stand-in of Microsoft Graph over real HTTP.
+
+Expectations are those of learn.microsoft.com/graph/api/driveitem-delta and of the guidance for scanning SharePoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from ingest_worker.intake.read import Gone, Refused
+from ingest_worker.sources.protocol import CursorExpired, Item, Source
+from shared.errors import PermanentError, ServiceUnavailable, TransientError
+from tests.graph_asking import Mirror, asking, seen, truth
+from tests.graph_drives import StandInDrive, group, owner, person_id
+from tests.graph_stand_in import StandInGraph, standing_in
+
+OWNER = ("user:" + person_id("owner@contoso.com"), "user:owner@contoso.com")
+ANN = ("user:" + person_id("ann@contoso.com"), "user:ann@contoso.com")
+LEADS = "99999999-0000-0000-0000-000000000001"
+
+
+@pytest.fixture
+def graph() -> Iterator[StandInGraph]:
+    """A tenant with one site that has one library."""
+    stand_in = StandInGraph()
+    stand_in.drive(stand_in.site())
+    with standing_in(stand_in) as serving:
+        yield serving
+
+
+@pytest.fixture
+def drive(graph: StandInGraph) -> StandInDrive:
+    return graph.sites[0].drives[0]
+
+
+def calls(graph: StandInGraph, text: str) -> int:
+    return sum(text in call for call in graph.calls)
+
+
+def refused(graph: StandInGraph, match: str, **values: object) -> str:
+    """What a listing with these settings is refused with."""
+    with asking(graph, **values) as source, pytest.raises(PermanentError, match=match) as caught:
+        list(source.everything())
+    return str(caught.value)
+
+
+def key(drive: StandInDrive, item_id: str) -> str:
+    return f"{drive.drive_id}/{item_id}"
+
+
+def test_it_is_a_source(graph: StandInGraph) -> None:
+    with asking(graph) as source:
+        assert isinstance(source, Source)
+        assert graph.calls == []
+
+
+def test_a_listing_gives_each_file_with_path_address_and_readers(graph: StandInGraph, drive: StandInDrive) -> None:
+    plans = drive.folder("Plans 2026")
+    deep = drive.folder("Drafts", plans, permissions=[group(LEADS)])
+    drive.file("first.md", b"# First")
+    second = drive.file("second.md", b"# Second", deep)
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+    assert mirror.by_path() == {
+        "Documents/first.md": OWNER,
+        "Documents/Plans 2026/Drafts/second.md": (f"group:{LEADS}",),
+    }
+    item = mirror.items[key(drive, second)]
+    assert item.url == "https://contoso.sharepoint.com/sites/marketing/Documents/Plans%202026/Drafts/second.md"
+    assert (item.size, item.source_modified, item.media_type) == (8, graph.now, None)
+
+
+def test_without_permissions_none_are_asked_for(graph: StandInGraph, drive: StandInDrive) -> None:
+    drive.file("first.md", b"# First")
+    mirror = Mirror()
+    with asking(graph, permissions=False) as source:
+        mirror.sync(source)
+    assert mirror.by_path() == {"Documents/first.md": None}
+    assert calls(graph, "permissions") == 0
+
+
+def test_inherited_permissions_are_read_once_for_all_that_inherits_them(graph: StandInGraph, drive: StandInDrive) -> None:
+    drive.page_size = 50
+    for name in range(30):
+        folder = drive.folder(f"folder {name}")
+        drive.file("note.md", b"x", folder)
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+    assert len(mirror.items) == 30
+    assert calls(graph, "/permissions") == 1
+
+
+def test_where_the_service_does_not_tell_what_inherits_each_one_is_asked(graph: StandInGraph, drive: StandInDrive) -> None:
+    drive.facets = False
+    folder = drive.folder("open")
+    drive.file("secret.md", b"x", folder, permissions=[owner("ann@contoso.com")])
+    drive.file("open.md", b"x", folder)
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+    assert mirror.by_path() == {"Documents/open/secret.md": ANN, "Documents/open/open.md": OWNER}
+
+
+def test_changes_come_from_the_cursor_on(graph: StandInGraph, drive: StandInDrive) -> None:
+    folder = drive.folder("a")
+    edited, moved, gone = (drive.file(f"{name}.md", name.encode(), folder) for name in ("edited", "moved", "gone"))
+    untouched = drive.file("untouched.md", b"x", folder)
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+        before = dict(mirror.items)
+        drive.write(edited, b"other bytes")
+        drive.move(moved, drive.root)
+        drive.delete(gone)
+        new = drive.file("new.md", b"x")
+        mirror.sync(source)
+        assert mirror.listings == 1
+        assert seen(mirror, graph) == truth(graph)
+        assert mirror.items[key(drive, edited)].content != before[key(drive, edited)].content
+        assert mirror.items[key(drive, moved)].content == before[key(drive, moved)].content
+        assert mirror.items[key(drive, moved)].facts != before[key(drive, moved)].facts
+        assert mirror.items[key(drive, untouched)] == before[key(drive, untouched)]
+        assert key(drive, new) in mirror.items
+        graph.calls.clear()
+        mirror.sync(source)
+        assert [call for call in graph.calls if "delta" not in call and "drives/" in call] == [f"GET /drives/{drive.drive_id}"]
+
+
+@pytest.mark.parametrize("facets", [True, False])
+def test_a_folder_that_moves_or_is_renamed_moves_all_below_it(graph: StandInGraph, drive: StandInDrive, facets: bool) -> None:
+    drive.facets = facets
+    old, new = drive.folder("old"), drive.folder("new", permissions=[owner("ann@contoso.com")])
+    inner = drive.folder("inner", old)
+    deep = drive.folder("deep", inner)
+    for number in range(7):
+        drive.file(f"{number}.md", b"x", deep)
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+    with asking(graph) as source:  # it has been restarted, and remembers nothing but the cursor
+        drive.move(inner, new)
+        mirror.sync(source)
+        assert "Documents/new/inner/deep/3.md" in mirror.by_path()
+        assert seen(mirror, graph) == truth(graph)
+        drive.rename(new, "newer")
+        mirror.sync(source)
+        assert "Documents/newer/inner/deep/3.md" in mirror.by_path()
+    assert seen(mirror, graph) == truth(graph)
+    assert mirror.listings == 1
+
+
+def test_a_change_deep_down_does_not_list_the_folders_above_again(graph: StandInGraph, drive: StandInDrive) -> None:
+    top = drive.folder("top")
+    inner = drive.folder("inner", top)
+    edited = drive.file("edited.md", b"x", inner)
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+    with asking(graph) as source:
+        drive.write(edited, b"other")
+        graph.calls.clear()
+        mirror.sync(source)
+    assert calls(graph, "/children") == 0
+    assert seen(mirror, graph) == truth(graph)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_what_stood_in_a_deleted_folder_is_gone_and_comes_back_with_it(
+    graph: StandInGraph, drive: StandInDrive, told: bool
+) -> None:
+    drive.tells_descendants = told
+    folder = drive.folder("folder")
+    inner = drive.folder("inner", folder)
+    drive.file("one.md", b"x", folder)
+    drive.file("two.md", b"x", inner)
+    drive.file("stays.md", b"x")
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+        drive.delete(folder)
+        mirror.sync(source)
+        assert list(mirror.by_path()) == ["Documents/stays.md"]
+        assert mirror.listings == (1 if told else 2)
+        drive.restore(folder)
+        mirror.sync(source)
+        assert seen(mirror, graph) == truth(graph)
+        assert len(mirror.items) == 3
+
+
+def test_an_empty_folder_that_is_deleted_costs_no_listing(graph: StandInGraph, drive: StandInDrive) -> None:
+    drive.tells_descendants = False
+    folder = drive.folder("empty")
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+        drive.delete(folder)
+        mirror.sync(source)
+    assert mirror.listings == 1
+
+
+@pytest.mark.parametrize("code", ["resyncChangesApplyDifferences", "resyncChangesUploadDifferences"])
+def test_a_lost_token_means_that_everything_is_listed(graph: StandInGraph, drive: StandInDrive, code: str) -> None:
+    gone = drive.file("gone.md", b"x")
+    drive.file("stays.md", b"x")
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+        drive.delete(gone)
+        drive.forget_tokens()
+        graph.resync_code = code
+        assert mirror.cursor is not None
+        with pytest.raises(CursorExpired):
+            list(source.changes(mirror.cursor))
+        mirror.sync(source)
+    assert seen(mirror, graph) == truth(graph)
+
+
+def test_a_cursor_of_another_make_means_that_everything_is_listed(graph: StandInGraph) -> None:
+    with asking(graph) as source:
+        for cursor in ("", "{}", '{"version":0,"drives":{}}', '{"version":1,"drives":{"x":{"link":"y","folders":"?"}}}', "[]"):
+            with pytest.raises(CursorExpired):
+                list(source.changes(cursor))
+
+
+def test_what_is_deleted_while_a_listing_goes_on_is_told_by_the_next_changes(graph: StandInGraph, drive: StandInDrive) -> None:
+    files = [drive.file(f"{number}.md", b"x") for number in range(9)]
+    mirror = Mirror()
+    with asking(graph) as source:
+        listing = source.everything()
+        first = next(listing)
+        deleted = first.items[0].key
+        drive.delete(deleted.partition("/")[2])
+        mirror._apply(first)
+        for batch in listing:
+            mirror._apply(batch)
+        assert deleted in mirror.items
+        mirror.sync(source)
+    assert len(mirror.items) == len(files) - 1
+    assert seen(mirror, graph) == truth(graph)
+
+
+def test_a_break_in_many_changes_goes_on_from_the_middle(graph: StandInGraph, drive: StandInDrive) -> None:
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+        start = mirror.cursor
+        for number in range(60):
+            drive.file(f"{number}.md", b"x")
+        graph.fault("error", r"token=N.*\.(27|26|25|24|23|22|21|20|19)$", times=1000, status=500)
+        with pytest.raises(TransientError):
+            mirror.sync(source)
+        assert mirror.cursor != start
+        known = len(mirror.items)
+        graph.faults.clear()
+        graph.calls.clear()
+        mirror.sync(source)
+        assert 30 <= known < 60
+        assert calls(graph, "delta") < 15
+    assert seen(mirror, graph) == truth(graph)
+
+
+@pytest.mark.parametrize("facets", [True, False])
+def test_a_first_listing_that_broke_off_goes_on_from_the_middle(graph: StandInGraph, drive: StandInDrive, facets: bool) -> None:
+    drive.facets = facets
+    done = graph.drive(graph.sites[0], "Done before")
+    folder = drive.folder("folder")
+    later = graph.drive(graph.sites[0], "Later")
+    for number in range(60):
+        drive.file(f"{number}.md", b"x", folder)
+    gone = done.file("gone.md", b"x")
+    later.file("later.md", b"x")
+    mirror = Mirror()
+    with asking(graph, drives=[done.drive_id, drive.drive_id, later.drive_id]) as source:
+        graph.fault("error", r"token=N.*\.(27|26|25|24|23|22|21|20|19)$", times=1000, status=500)
+        with pytest.raises(TransientError):
+            mirror.sync(source)
+    known = len(mirror.items)
+    graph.faults.clear()
+    graph.calls.clear()
+    done.delete(gone)
+    drive.rename(folder, "renamed")
+    with asking(graph, drives=[done.drive_id, drive.drive_id, later.drive_id]) as source:
+        mirror.sync(source)
+        assert 30 <= known < 60
+        assert calls(graph, f"{drive.drive_id}/root/delta") < 15
+        mirror.sync(source)
+    assert mirror.listings == 1
+    assert seen(mirror, graph) == truth(graph)
+
+
+def test_shared_folders_are_seen_with_their_next_change_and_all_with_a_listing(graph: StandInGraph, drive: StandInDrive) -> None:
+    folder = drive.folder("folder")
+    edited = drive.file("edited.md", b"x", folder)
+    other = drive.file("other.md", b"x", folder)
+    alone = drive.file("alone.md", b"x")
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+        drive.share(folder, [owner("ann@contoso.com")])
+        drive.share(alone, [group(LEADS)])
+        mirror.sync(source)
+        assert mirror.items[key(drive, other)].readers == OWNER
+        drive.write(edited, b"y")
+        mirror.sync(source)
+        assert mirror.items[key(drive, other)].readers == mirror.items[key(drive, edited)].readers == ANN
+        before = mirror.items[key(drive, alone)]
+        mirror.list_all(source)
+        after = mirror.items[key(drive, alone)]
+        assert after.readers == (f"group:{LEADS}",)
+        assert after.facts != before.facts
+        assert after.content == before.content
+    assert seen(mirror, graph) == truth(graph)
+
+
+def test_where_sharing_is_told_it_is_followed(graph: StandInGraph, drive: StandInDrive) -> None:
+    drive.tells_sharing = True
+    folder = drive.folder("folder")
+    drive.file("below.md", b"x", folder)
+    alone = drive.file("alone.md", b"x")
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+        drive.share(folder, [owner("ann@contoso.com")])
+        drive.share(alone, [owner("ann@contoso.com")])
+        mirror.sync(source)
+        assert mirror.by_path() == {"Documents/folder/below.md": ANN, "Documents/alone.md": ANN}
+        drive.share(folder, None)
+        drive.share(alone, None)
+        mirror.sync(source)
+        assert mirror.by_path() == {"Documents/folder/below.md": OWNER, "Documents/alone.md": OWNER}
+        assert mirror.listings == 1
+        drive.share(drive.root, [owner("ann@contoso.com")])
+        mirror.sync(source)
+    assert set(mirror.by_path().values()) == {ANN}
+
+
+def test_libraries_of_a_site_are_found_come_and_go(graph: StandInGraph, drive: StandInDrive) -> None:
+    drive.file("one.md", b"x")
+    pages = graph.drive(graph.sites[0], "Site Pages")
+    pages.file("one.md", b"y")
+    mirror, named = Mirror(), Mirror()
+    with asking(graph, site="contoso.sharepoint.com:/sites/marketing") as source:
+        mirror.sync(source)
+        assert set(mirror.by_path()) == {"Documents/one.md", "Site Pages/one.md"}
+        later = graph.drive(graph.sites[0], "Later")
+        later.file("two.md", b"z")
+        mirror.sync(source)
+        assert set(mirror.by_path()) == {"Documents/one.md", "Site Pages/one.md", "Later/two.md"}
+        assert mirror.listings == 1
+        graph.sites[0].drives.remove(pages)
+        mirror.sync(source)
+        assert set(mirror.by_path()) == {"Documents/one.md", "Later/two.md"}
+        later.name = "Newest"
+        later.file("three.md", b"z")
+        mirror.sync(source)
+        assert set(mirror.by_path()) == {"Documents/one.md", "Newest/two.md", "Newest/three.md"}
+    with asking(graph, site="https://contoso.sharepoint.com/sites/marketing/", libraries=["newest"]) as source:
+        named.sync(source)
+        assert set(named.by_path()) == {"Newest/two.md", "Newest/three.md"}
+    refused(graph, r"no library Nothing.*Documents, Newest", site="contoso.sharepoint.com/sites/marketing", libraries=["Nothing"])
+    refused(graph, "no site", site="contoso.sharepoint.com:/sites/elsewhere")
+    refused(graph, "no drive b!none", drives=["b!none"])
+
+
+def test_libraries_with_one_name_do_not_meet(graph: StandInGraph, drive: StandInDrive) -> None:
+    other = graph.drive(graph.site("/sites/sales"))
+    drive.file("one.md", b"x")
+    other.file("one.md", b"y")
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+    assert len(set(mirror.by_path())) == 2
+    assert all(path.startswith("Documents (") for path in mirror.by_path())
+
+
+def test_one_thing_is_found_as_it_is_now(graph: StandInGraph, drive: StandInDrive) -> None:
+    folder = drive.folder("100%25 sure #1")
+    file = drive.file("ünïcode & more.md", b"x", folder, permissions=[owner("ann@contoso.com")])
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+        assert source.find(key(drive, file)) == mirror.items[key(drive, file)]
+        assert source.find(key(drive, folder)) is None
+        assert source.find(f"b!other/{file}") is None
+        drive.delete(file)
+        assert source.find(key(drive, file)) is None
+
+
+def test_where_changes_leave_out_the_tag_a_file_still_counts_as_the_same(graph: StandInGraph, drive: StandInDrive) -> None:
+    drive.ctag_in_delta = False
+    file = drive.file("one.md", b"x")
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+        assert source.find(key(drive, file)) == mirror.items[key(drive, file)]
+
+
+def test_bytes_are_read_from_the_other_host_without_the_token(graph: StandInGraph, drive: StandInDrive) -> None:
+    drive.file("one.md", b"the bytes")
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+        (item,) = mirror.items.values()
+        assert source.read(item, max_bytes=9) == b"the bytes"
+        assert (
+            source._graph.content(f"/drives/{item.key.replace('/', '/items/')}/content", what="it", max_bytes=9) == b"the bytes"
+        )
+        with pytest.raises(Refused, match="max_bytes") as refused:
+            source._graph.content(f"/drives/{item.key.replace('/', '/items/')}/content", what="it", max_bytes=8)
+        assert refused.value.code == "too_large"
+    assert graph.leaked == []
+
+
+def test_what_cannot_be_read_says_why(graph: StandInGraph, drive: StandInDrive) -> None:
+    notebook = drive.notebook("Our notes")
+    empty = drive.file("empty.md", b"")
+    bad = drive.file("bad.exe", b"x", malware={"description": "x"})
+    large = drive.file("large.md", b"0123456789")
+    gone = drive.file("gone.md", b"x")
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+        graph.calls.clear()
+        for file, code in ((notebook, "package"), (empty, "empty"), (bad, "malware"), (large, "too_large")):
+            with pytest.raises(Refused) as refused:
+                source.read(mirror.items[key(drive, file)], max_bytes=9)
+            assert refused.value.code == code
+        drive.delete(gone)
+        with pytest.raises(Gone):
+            source.read(mirror.items[key(drive, gone)], max_bytes=9)
+    assert calls(graph, "content") == 0
+
+
+def test_a_throttled_tenant_is_left_alone_for_as_long_as_it_says(graph: StandInGraph, drive: StandInDrive) -> None:
+    with asking(graph) as source:
+        for status, told, wait in ((429, "17", 17), (503, "3", 3), (509, None, 30)):
+            graph.fault("throttle" if status == 429 else "error", "delta", status=status, retry_after=told)
+            graph.calls.clear()
+            with pytest.raises(TransientError) as caught:
+                list(source.everything())
+            assert caught.value.retry_after == wait
+            assert calls(graph, "delta") == 0
+        graph.fault("within", "permissions", status=429, retry_after="11")
+        drive.file("one.md", b"x")
+        with pytest.raises(TransientError) as caught:
+            list(source.everything())
+        assert caught.value.retry_after == 11
+
+
+@pytest.mark.parametrize("kind", ["drop", "half"])
+def test_a_broken_answer_is_asked_for_again(graph: StandInGraph, drive: StandInDrive, kind: str) -> None:
+    drive.file("one.md", b"some bytes")
+    mirror = Mirror()
+    with asking(graph) as source:
+        graph.fault(kind, "delta", times=2)
+        mirror.sync(source)
+        (item,) = mirror.items.values()
+        graph.fault(kind, "tempauth", times=2)
+        assert source.read(item, max_bytes=99) == b"some bytes"
+        graph.fault(kind, "tempauth", times=5)
+        with pytest.raises(TransientError) as caught:
+            source.read(item, max_bytes=99)
+        assert not isinstance(caught.value, ServiceUnavailable)  # a download that breaks is no outage of Graph
+        graph.fault(kind, "delta", times=3)
+        with pytest.raises(ServiceUnavailable):
+            mirror.list_all(source)
+
+
+def test_a_token_is_kept_renewed_before_its_end_and_once_when_it_is_refused(graph: StandInGraph, drive: StandInDrive) -> None:
+    drive.file("one.md", b"x")
+    with asking(graph) as source:
+        list(source.everything())
+        list(source.everything())
+        assert calls(graph, "oauth2") == 1
+        graph.pass_time(timedelta(minutes=56))
+        list(source.everything())
+        assert calls(graph, "oauth2") == 2
+        graph.revoke_tokens()
+        list(source.everything())
+        assert calls(graph, "oauth2") == 3
+
+
+def test_a_wrong_secret_is_told_without_telling_it(graph: StandInGraph) -> None:
+    told = refused(graph, "AADSTS7000215", client_secret="not the secret")
+    assert "not the secret" not in told
+    assert "Trace" not in told
+
+
+def test_a_missing_permission_is_named(graph: StandInGraph, drive: StandInDrive) -> None:
+    graph.granted = {"Sites.Read.All"}
+    drive.file("one.md", b"x")
+    refused(graph, r"permissions in Documents.*Sites\.FullControl\.All")
+    graph.granted = set()
+    refused(graph, r"Files\.Read\.All or Sites\.Read\.All.*admin consent")
+
+
+def test_the_token_is_sent_to_no_other_host(graph: StandInGraph, drive: StandInDrive) -> None:
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+        assert mirror.cursor is not None
+        with pytest.raises(PermanentError, match="graph_url"):
+            list(source.changes(mirror.cursor.replace(graph.url, graph.download_url)))
+    assert graph.leaked == []
+
+
+def test_items_that_come_twice_count_as_they_came_last(graph: StandInGraph, drive: StandInDrive) -> None:
+    file = drive.file("one.md", b"x")
+    before = drive.to_json(drive.things[file], delta=True)
+    with asking(graph) as source:
+        list(source.everything())
+        drive.rename(file, "two.md")
+        after = drive.to_json(drive.things[file], delta=True)
+        original = drive.delta
+        drive.delta = lambda token, **flags: ([before, *original(token, **flags)[0], after], None, "D0.9")  # type: ignore[method-assign]
+        found: list[Item] = [item for batch in source.everything() for item in batch.items]
+    assert [item.path for item in found] == ["Documents/two.md"]
