@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, LiteralString
 
@@ -43,6 +43,18 @@ def _configure(connection: Connection[Any]) -> None:
         connection.commit()
 
 
+_LIFE_SIGNS: Mapping[str, int] = {
+    "connect_timeout": 5,
+    # A server that vanished without a word (its machine, or the network between) is noticed within a minute, not after the two
+    # hours of the system's own keepalive. On a Unix socket these say nothing.
+    "keepalives_idle": 20,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 50_000,
+}
+"""Seconds, and milliseconds for the last: libpq's parameters of these names."""
+
+
 def open_pool(
     url: str,
     *,
@@ -68,7 +80,7 @@ def open_pool(
         kwargs={
             "options": connection_options(as_reader=as_reader, statement_timeout_ms=statement_timeout_ms),
             "application_name": name,
-            "connect_timeout": 5,
+            **_LIFE_SIGNS,
             "autocommit": autocommit,
         },
         min_size=0,
@@ -95,8 +107,8 @@ def connect(url: str, *, name: str = "docwell", as_reader: bool = False, autocom
             url,
             options=connection_options(as_reader=as_reader, statement_timeout_ms=60_000),
             application_name=name,
-            connect_timeout=5,
             autocommit=autocommit,
+            **_LIFE_SIGNS,
         )
     except psycopg.OperationalError as error:
         raise ServiceUnavailable(_UNREACHABLE.format(error=first_line(error)), code="database_unavailable") from error
