@@ -1,0 +1,41 @@
+"""Who may read a page: those who may read its space, and whom each restriction on the way down to it lets through.
+
+Confluence asks a person at each level whether they, or a group of theirs, are named there. We only know names, so what comes
+out is the readers that pass every level for certain: never more than Confluence lets in, at times fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ingest_worker.sources.confluence.model import Level
+
+Members = Callable[[str], Level | None]
+"""The members of a group by its name, as `user:NAME`; None: not known."""
+
+_GROUP = "group:"
+
+
+def passing(levels: Sequence[Level], members: Members) -> Level:
+    """The readers who pass each of these levels (at least one).
+
+    A group that is named at every level passes as a whole. Of other groups those members pass who are named at each of the
+    other levels, by themselves or by a group that they are in. A group whose members are not known lets nobody through.
+    """
+    if len(levels) == 1:
+        return levels[0]
+    common = frozenset.intersection(*levels)
+    # Whoever passes is named at each level, so the level with the fewest groups to look into knows them all.
+    narrow = min(levels, key=lambda level: (len(_groups(level) - common), len(level)))
+    people = {one for one in narrow if not one.startswith(_GROUP)}
+    for group in _groups(narrow) - common:
+        people |= members(group.removeprefix(_GROUP)) or frozenset()
+    return common | {one for one in people - common if all(_is_named(one, level, members) for level in levels)}
+
+
+def _is_named(person: str, level: Level, members: Members) -> bool:
+    return person in level or any(person in (members(one.removeprefix(_GROUP)) or ()) for one in sorted(_groups(level)))
+
+
+def _groups(level: Level) -> Level:
+    return frozenset(one for one in level if one.startswith(_GROUP))
