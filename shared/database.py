@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, LiteralString
 
@@ -43,7 +43,7 @@ def _configure(connection: Connection[Any]) -> None:
         connection.commit()
 
 
-_LIFE_SIGNS: Mapping[str, int] = {
+_LIFE_SIGNS: dict[str, Any] = {
     "connect_timeout": 5,
     # A server that vanished without a word (its machine, or the network between) is noticed within a minute, not after the two
     # hours of the system's own keepalive. On a Unix socket these say nothing.
