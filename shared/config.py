@@ -90,6 +90,12 @@ class Settings(BaseModel):
     embedding_model: str | None = None
     embedding_dimension: int | None = Field(None, ge=1, le=4000)
     embedding_model_path: Path | None = None
+    embedding_query_prefix: str | None = None
+    embedding_passage_prefix: str | None = None
+    embedding_api_version: str | None = None
+    embedding_requests_per_minute: int | None = Field(None, ge=1)
+    embedding_tokens_per_minute: int | None = Field(None, ge=1)
+    reindex_api_key: SecretStr | None = None
 
     rerank_url: str | None = None
     rerank_api_key: SecretStr | None = None

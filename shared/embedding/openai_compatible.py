@@ -13,7 +13,9 @@ import numpy as np
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 
 from shared.embedding import openai_answers as answers
+from shared.embedding.endpoint import OPENAI_URL, prefix_revision
 from shared.embedding.fingerprint import Fingerprint
+from shared.embedding.limiter import Limiter, Unlimited
 from shared.embedding.openai_answers import Timeout, TooMuch
 from shared.embedding.protocol import Role, Vectors
 from shared.embedding.vectors import normalise, pool, well_formed
@@ -23,7 +25,6 @@ from shared.prices import TokenUse
 if TYPE_CHECKING:
     from openai import OpenAI
 
-_DEFAULT_URL = "https://api.openai.com/v1"
 # OpenAI takes 2,048 texts and 300,000 tokens a request; small batches lose little and are cheap to send again.
 _BATCH_TEXTS = 128
 _BATCH_TOKENS = 50_000
@@ -40,7 +41,10 @@ class OpenAIEmbedder:
 
     A batch that the server finds too large, or that takes too long, is halved down to the single text, and batches stay
     smaller from then on. A single text that is too long is embedded in halves whose mean is taken. `dimension` is asked of the
-    server where it can choose (`dimensions`), and checked in each answer; when None it is learnt from the first answer.
+    server where it can choose (`dimensions`), and checked in each answer; when None it is learnt from the first answer. The
+    prefixes are put before each text, and before each part of one that is too long. With an `api_version` the server is asked as
+    Azure wants it: `{base_url}/embeddings?api-version=…` where the address names a deployment, else with the model as the
+    deployment, and the key in the header `api-key`. `limiter` is asked before each call.
 
     Raises:
         ConfigurationError: OpenAI's own server is used without a key.
@@ -53,6 +57,10 @@ class OpenAIEmbedder:
         api_key: str | None,
         model: str,
         dimension: int | None = None,
+        query_prefix: str = "",
+        passage_prefix: str = "",
+        api_version: str | None = None,
+        limiter: Limiter | None = None,
         timeout: float = 60.0,
         sleep: Callable[[float], None] = time.sleep,
         rng: random.Random | None = None,
@@ -63,7 +71,10 @@ class OpenAIEmbedder:
                 "DOCWELL_EMBEDDING_BASE_URL to a server that needs none.",
                 code="embedding_key_unset",
             )
-        self._url = base_url or _DEFAULT_URL
+        self._url = base_url or OPENAI_URL
+        self._prefixes = {Role.QUERY: query_prefix, Role.PASSAGE: passage_prefix}
+        self._api_version = api_version
+        self._limiter = limiter or Unlimited()
         self._key = api_key or "none"
         self._model = model
         self._dimension = dimension
@@ -84,10 +95,11 @@ class OpenAIEmbedder:
         if self._dimension is None:
             self.embed(["dimension"], Role.QUERY)
         assert self._dimension is not None  # noqa: S101 - every answer sets it
-        return Fingerprint(provider="openai", model=self._model, dimension=self._dimension)
+        revision = prefix_revision(self._prefixes[Role.QUERY], self._prefixes[Role.PASSAGE])
+        return Fingerprint(provider="openai", model=self._model, dimension=self._dimension, revision=revision)
 
     def embed(self, texts: Sequence[str], role: Role) -> Vectors:
-        """See `Embedder.embed`. The role decides how patiently is retried; these models embed both roles alike.
+        """See `Embedder.embed`. The role decides on the prefix, and how patiently is retried.
 
         Raises:
             ConfigurationError: key, URL, model or dimension is wrong.
@@ -122,7 +134,7 @@ class OpenAIEmbedder:
         """How many texts from `start` on make the next batch."""
         tokens = 0
         for count, text in enumerate(texts[start : start + self._batch_texts]):
-            tokens += len(text.encode("utf-8")) // _BYTES_PER_TOKEN + 1
+            tokens += _tokens(text)
             if count and tokens > _BATCH_TOKENS:
                 return count
         return min(self._batch_texts, len(texts) - start)
@@ -155,7 +167,7 @@ class OpenAIEmbedder:
             sleep=self._sleep,
             reraise=True,
         )
-        return retrying(self._ask_once, texts)
+        return retrying(self._ask_once, texts, role)
 
     def _wait(self, state: RetryCallState) -> float:
         """Seconds until the next attempt: what the server asked for, or a doubling pause with jitter."""
@@ -164,10 +176,10 @@ class OpenAIEmbedder:
             return error.retry_after + self._rng.uniform(0, 0.25)
         return min(0.5 * 2.0 ** (state.attempt_number - 1), 8.0) * self._rng.uniform(0.5, 1.0)
 
-    def _ask_once(self, texts: list[str]) -> Vectors:
+    def _ask_once(self, texts: list[str], role: Role) -> Vectors:
         while True:
             try:
-                body = self._post(texts)
+                body = self._post(texts, role)
                 break
             except TooMuch as error:
                 # A server that does not know an option of ours says so with the same status as for a text it cannot take.
@@ -188,22 +200,36 @@ class OpenAIEmbedder:
             )
         return normalise(vectors)
 
-    def _post(self, texts: list[str]) -> Any:
+    def _post(self, texts: list[str], role: Role) -> Any:
         import openai
 
-        request = {"model": self._model, "input": texts, **self._options}
+        wanted = [self._prefixes[role] + text for text in texts]
+        # Who searches waits for no budget: his call counts, and ingest waits for it.
+        self._limiter.take(sum(map(_tokens, wanted)), patient=role is Role.PASSAGE)
+        request = {"model": self._model, "input": wanted, **self._options}
         try:
             return self._open().post("/embeddings", body=request, cast_to=object)
         except openai.APIError as error:
-            raise answers.explain(error, self._url, self._model) from error
+            found = answers.explain(error, self._url, self._model)
+            if isinstance(found, TransientError) and found.retry_after and found.code == "embedding_rate_limit":
+                self._limiter.hold(found.retry_after)
+            raise found from error
 
     def _open(self) -> OpenAI:
         import openai
 
         with self._lock:
             if self._client is None:
-                self._client = openai.OpenAI(base_url=self._url, api_key=self._key, timeout=self._timeout, max_retries=0)
+                options: dict[str, Any] = {"api_key": self._key, "timeout": self._timeout, "max_retries": 0}
+                if self._api_version is None:
+                    self._client = openai.OpenAI(base_url=self._url, **options)
+                else:
+                    self._client = openai.AzureOpenAI(base_url=self._url, api_version=self._api_version, **options)
             return self._client
+
+
+def _tokens(text: str) -> int:
+    return len(text.encode("utf-8")) // _BYTES_PER_TOKEN + 1
 
 
 def _named_options(message: str, options: dict[str, Any]) -> Iterator[str]:
