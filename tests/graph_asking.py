@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,14 +76,15 @@ class Mirror:
             self._apply(batch)
         self.items = {key: item for key, item in self.items.items() if key in seen}
 
-    def sync_until_done(self, source: SharePointSource, tries: int = 200) -> None:
-        """Go on in spite of faults that pass."""
+    def sync_until_done(self, source: SharePointSource, between: Callable[[], None], tries: int = 300) -> None:
+        """Go on in spite of faults that pass; `between` is called after each."""
         for _ in range(tries):
             try:
                 self.sync(source)
             except TransientError:
-                continue
-            return
+                between()
+            else:
+                return
         raise AssertionError("the faults did not end")
 
     def _apply(self, batch: Any) -> None:
@@ -99,47 +100,33 @@ class Mirror:
         return {item.path: item.readers for item in self.items.values()}
 
 
-def truth(graph: StandInGraph, *, permissions: bool = True) -> dict[str, tuple[str, str, tuple[str, ...] | None]]:
-    """What the drives hold: path, content and readers by key."""
-    found = {}
+Known = dict[str, tuple[str, str, tuple[str, ...] | None]]
+"""Path, content and readers by key."""
+
+
+def truth(graph: StandInGraph, *, permissions: bool = True) -> Known:
+    """What the drives hold."""
+    found: Known = {}
     for site in graph.sites:
         for drive in site.drives:
             for thing in drive.things.values():
                 if thing.kind in {"file", "package"}:
-                    key = f"{drive.drive_id}/{thing.item_id}"
                     readers = _readers(drive, thing, f"{site.host}{site.path}", graph) if permissions else None
-                    found[key] = (f"{drive.name}/{drive.path(thing)}", _mark(thing), readers)
+                    key = f"{drive.drive_id}/{thing.item_id}"
+                    found[key] = (f"{drive.name}/{drive.path(thing)}", _content(drive, thing), readers)
     return found
 
 
-def seen(mirror: Mirror, graph: StandInGraph) -> dict[str, tuple[str, str, tuple[str, ...] | None]]:
-    """The same of a mirror; contents are told by the hash of the bytes."""
-    marks = {}
-    for key, item in mirror.items.items():
-        thing = next(
-            (
-                one
-                for site in graph.sites
-                for drive in site.drives
-                for one in drive.things.values()
-                if f"{drive.drive_id}/{one.item_id}" == key
-            ),
-            None,
-        )
-        marks[key] = (
-            item.path,
-            _mark(thing) if thing is not None and _same_content(item, thing) else f"old: {item.content}",
-            item.readers,
-        )
-    return marks
+def seen(mirror: Mirror, *, permissions: bool = True) -> Known:
+    """The same of a mirror."""
+    return {key: (item.path, item.content, item.readers if permissions else None) for key, item in mirror.items.items()}
 
 
-def _same_content(item: Item, thing: Thing) -> bool:
-    return thing.kind != "file" or not thing.data or item.size == len(thing.data)
-
-
-def _mark(thing: Thing) -> str:
-    return f"{thing.item_id}"
+def _content(drive: StandInDrive, thing: Thing) -> str:
+    """What tells the bytes apart: Graph's hash of them."""
+    if thing.kind == "package" or not thing.data:
+        return f'{"package" if thing.kind == "package" else "empty"}:"{{{thing.item_id}}},{thing.version}"'
+    return f"x:{drive.hash_of(thing)}:{len(thing.data)}"
 
 
 def _readers(drive: StandInDrive, thing: Thing, site: str, graph: StandInGraph) -> tuple[str, ...]:

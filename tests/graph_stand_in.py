@@ -11,6 +11,7 @@ import json
 import random
 import re
 import socket
+import ssl
 import threading
 import time
 import uuid
@@ -89,6 +90,8 @@ class StandInGraph:
         self.url = self.download_url = ""
         self.lock = threading.RLock()
         self._random = random.Random(seed)
+        # Loading the system's certificates takes longer than a test.
+        self._sender = httpx.Client(trust_env=False, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         self._tokens: dict[str, datetime] = {}
         self._links: dict[str, tuple[StandInDrive, str, datetime]] = {}
         self._numbers = itertools.count(1)
@@ -108,6 +111,10 @@ class StandInGraph:
     def fault(self, kind: str, pattern: str = "", **values: Any) -> None:
         """The next calls that fit fail."""
         self.faults.append(Fault(kind=kind, pattern=pattern, **values))
+
+    def close(self) -> None:
+        """Nothing is sent any more."""
+        self._sender.close()
 
     def pass_time(self, span: timedelta) -> None:
         """Let time go by: tokens and subscriptions end."""
@@ -154,7 +161,7 @@ class StandInGraph:
                 continue
             item = {name: value for name, value in notice.items() if name != "to"}
             for _ in range(2 if self._random.random() < repeat else 1):
-                taken += httpx.post(notice["to"], json={"value": [item]}, timeout=10).status_code in {200, 202, 204}
+                taken += self._sender.post(notice["to"], json={"value": [item]}, timeout=10).status_code in {200, 202, 204}
         return taken
 
     # The wire.
@@ -383,7 +390,7 @@ class StandInGraph:
     def _shake_hands(self, url: str) -> None:
         token = f"Validation: a token & {next(self._numbers)} with ünusual characters"
         try:
-            answer = httpx.post(url, params={"validationToken": token}, headers={"Content-Type": "text/plain"}, timeout=10)
+            answer = self._sender.post(url, params={"validationToken": token}, headers={"Content-Type": "text/plain"}, timeout=10)
         except httpx.TransportError as error:
             raise Refusal(400, "ValidationError", f"Subscription validation request failed: {error}") from None
         plain = answer.headers.get("Content-Type", "").partition(";")[0] == "text/plain"
@@ -523,3 +530,4 @@ def standing_in(graph: StandInGraph) -> Iterator[StandInGraph]:
             server.server_close()
         for thread in threads:
             thread.join(10)
+        graph.close()

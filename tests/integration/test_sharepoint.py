@@ -120,7 +120,7 @@ def test_changes_come_from_the_cursor_on(graph: StandInGraph, drive: StandInDriv
         new = drive.file("new.md", b"x")
         mirror.sync(source)
         assert mirror.listings == 1
-        assert seen(mirror, graph) == truth(graph)
+        assert seen(mirror) == truth(graph)
         assert mirror.items[key(drive, edited)].content != before[key(drive, edited)].content
         assert mirror.items[key(drive, moved)].content == before[key(drive, moved)].content
         assert mirror.items[key(drive, moved)].facts != before[key(drive, moved)].facts
@@ -146,11 +146,11 @@ def test_a_folder_that_moves_or_is_renamed_moves_all_below_it(graph: StandInGrap
         drive.move(inner, new)
         mirror.sync(source)
         assert "Documents/new/inner/deep/3.md" in mirror.by_path()
-        assert seen(mirror, graph) == truth(graph)
+        assert seen(mirror) == truth(graph)
         drive.rename(new, "newer")
         mirror.sync(source)
         assert "Documents/newer/inner/deep/3.md" in mirror.by_path()
-    assert seen(mirror, graph) == truth(graph)
+    assert seen(mirror) == truth(graph)
     assert mirror.listings == 1
 
 
@@ -166,7 +166,7 @@ def test_a_change_deep_down_does_not_list_the_folders_above_again(graph: StandIn
         graph.calls.clear()
         mirror.sync(source)
     assert calls(graph, "/children") == 0
-    assert seen(mirror, graph) == truth(graph)
+    assert seen(mirror) == truth(graph)
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -188,7 +188,7 @@ def test_what_stood_in_a_deleted_folder_is_gone_and_comes_back_with_it(
         assert mirror.listings == (1 if told else 2)
         drive.restore(folder)
         mirror.sync(source)
-        assert seen(mirror, graph) == truth(graph)
+        assert seen(mirror) == truth(graph)
         assert len(mirror.items) == 3
 
 
@@ -217,7 +217,7 @@ def test_a_lost_token_means_that_everything_is_listed(graph: StandInGraph, drive
         with pytest.raises(CursorExpired):
             list(source.changes(mirror.cursor))
         mirror.sync(source)
-    assert seen(mirror, graph) == truth(graph)
+    assert seen(mirror) == truth(graph)
 
 
 def test_a_cursor_of_another_make_means_that_everything_is_listed(graph: StandInGraph) -> None:
@@ -241,7 +241,7 @@ def test_what_is_deleted_while_a_listing_goes_on_is_told_by_the_next_changes(gra
         assert deleted in mirror.items
         mirror.sync(source)
     assert len(mirror.items) == len(files) - 1
-    assert seen(mirror, graph) == truth(graph)
+    assert seen(mirror) == truth(graph)
 
 
 def test_a_break_in_many_changes_goes_on_from_the_middle(graph: StandInGraph, drive: StandInDrive) -> None:
@@ -261,7 +261,7 @@ def test_a_break_in_many_changes_goes_on_from_the_middle(graph: StandInGraph, dr
         mirror.sync(source)
         assert 30 <= known < 60
         assert calls(graph, "delta") < 15
-    assert seen(mirror, graph) == truth(graph)
+    assert seen(mirror) == truth(graph)
 
 
 @pytest.mark.parametrize("facets", [True, False])
@@ -290,7 +290,7 @@ def test_a_first_listing_that_broke_off_goes_on_from_the_middle(graph: StandInGr
         assert calls(graph, f"{drive.drive_id}/root/delta") < 15
         mirror.sync(source)
     assert mirror.listings == 1
-    assert seen(mirror, graph) == truth(graph)
+    assert seen(mirror) == truth(graph)
 
 
 def test_shared_folders_are_seen_with_their_next_change_and_all_with_a_listing(graph: StandInGraph, drive: StandInDrive) -> None:
@@ -314,7 +314,7 @@ def test_shared_folders_are_seen_with_their_next_change_and_all_with_a_listing(g
         assert after.readers == (f"group:{LEADS}",)
         assert after.facts != before.facts
         assert after.content == before.content
-    assert seen(mirror, graph) == truth(graph)
+    assert seen(mirror) == truth(graph)
 
 
 def test_where_sharing_is_told_it_is_followed(graph: StandInGraph, drive: StandInDrive) -> None:
