@@ -18,6 +18,7 @@ CREATE TABLE docwell.remote (
     cursor          text,  -- where changes go on
     changes_at      timestamptz,  -- when changes were last followed to their end
     listing         bigint NOT NULL DEFAULT 0,  -- the number of the newest whole listing
+    listed_at       timestamptz,  -- when the newest one that came to its end began
     listing_began   timestamptz,  -- when the one that is under way began; NULL: none is
     listing_seen    bigint NOT NULL DEFAULT 0,
     listing_total   bigint,  -- what the source says that it has, when it does

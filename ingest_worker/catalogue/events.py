@@ -89,6 +89,17 @@ def waiting(connection: Connection[Any], source_id: int, *, limit: int = 100) ->
     return sorted(taken, key=lambda event: event.event_id)
 
 
+_HAS_DUE: LiteralString = """
+    SELECT EXISTS (SELECT 1 FROM docwell.event WHERE source_id = %s AND state = 'waiting' AND next_at <= clock_timestamp())
+"""
+
+
+def has_due(connection: Connection[Any], source_id: int) -> bool:
+    """Whether `waiting` would give something."""
+    row = connection.execute(_HAS_DUE, (source_id,)).fetchone()
+    return row is not None and bool(row[0])
+
+
 # Where an equal one has come meanwhile, that one speaks for both.
 _RETURN: LiteralString = """
     UPDATE docwell.event e SET state = CASE WHEN newer THEN 'handled' ELSE 'waiting' END,

@@ -56,6 +56,19 @@ def remove(connection: Connection[Any], document_id: uuid.UUID, *, reason: str) 
         return True
 
 
+def set_aside(connection: Connection[Any], document_id: uuid.UUID, *, code: str, reason: str) -> None:
+    """What stands at the source now is not taken: nothing of the document is served, and no bytes of it are kept.
+
+    In the caller's transaction; its live job is cancelled. An excluded document stays so.
+
+    Raises:
+        Unknown: there is no such document.
+    """
+    if _hold(connection, document_id) != DocumentState.EXCLUDED:
+        withdraw(connection, document_id, state=DocumentState.SKIPPED, code=code, reason=reason)
+        connection.execute("DELETE FROM docwell.pushed_content WHERE document_id = %s", (document_id,))
+
+
 def include(connection: Connection[Any], document_id: uuid.UUID, *, max_attempts: int = 5) -> uuid.UUID:
     """Let an excluded document come back: returns the job that reads it again. The caller wakes a worker.
 

@@ -50,6 +50,14 @@ def record_walk(connection: Connection[Any], source_id: int, *, left_out: int, h
     connection.execute(_RECORD_WALK, values)
 
 
+def record_error(connection: Connection[Any], source_id: int, error: str | None) -> None:
+    """Why a source cannot be followed now, or None when it can."""
+    connection.execute(
+        "UPDATE docwell.source SET sweep_error = %s WHERE source_id = %s AND sweep_error IS DISTINCT FROM %s",
+        (error, source_id, error),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
     """What a person asked of a source's watcher. `request` is when a sweep was asked for that has not ended yet.

@@ -27,27 +27,34 @@ class Verdict:
 
 
 def judge(
-    leaving: Sequence[Remove], approved: Collection[uuid.UUID], *, total: int, source: str, root: str, moved_device: bool
+    leaving: Sequence[Remove],
+    approved: Collection[uuid.UUID],
+    *,
+    total: int,
+    source: str,
+    root: str,
+    moved_device: bool,
+    why: str = "since their files are gone or ignored now",
+    check: str | None = None,
 ) -> Verdict:
     """Which of the deletions of a sweep may be done.
 
     What a person approved goes; the rest is judged as if there were nothing else. `total` counts the documents of the source;
-    `moved_device`: the folder is on another device than it was.
+    `moved_device`: the folder is on another device than it was. `why` they would go and what a person is to `check` are words
+    for a source that is no folder.
     """
     go = [one for one in leaving if one.document_id in approved]
     rest = [one for one in leaving if one.document_id not in approved]
     left = total - len(go)
     reason = None
     if must_hold(len(rest), left):
-        reason = (
-            f"{len(rest)} of {left} documents of source {source} would be deleted, since their files are gone or ignored now."
-        )
+        reason = f"{len(rest)} of {left} documents of source {source} would be deleted, {why}."
     elif rest and moved_device:
         reason = f"{root} is on another device than before, and {len(rest)} documents of source {source} are not on it."
     if reason is None:
         return Verdict(go=(*go, *rest))
     cure = (
-        f"Check that {root} is mounted and whole: then the next sweep sees them again. If they are meant to go, run"
+        f"{check or f'Check that {root} is mounted and whole'}: then the next sweep sees them again. If they are meant to go, run"
         f" `docwell sources approve-deletes {source}`; `docwell sources show {source} --held` lists them."
     )
     return Verdict(go=tuple(go), held=tuple(rest), reason=f"{reason} They are held: nothing of them was deleted. {cure}")

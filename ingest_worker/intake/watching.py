@@ -1,4 +1,4 @@
-"""The watcher process: all folder sources, each with its own loop, until it is told to stop."""
+"""The watcher process: all sources, each with its own loop, until it is told to stop."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ingest_worker.intake.folder import FolderWatcher
 from ingest_worker.intake.orders import WAIT_SECONDS
 from ingest_worker.intake.sweeper import AT_A_TIME
 from ingest_worker.jobs.wake import Wake
+from ingest_worker.sources.running import following, remote_sources
 from shared.config import FolderSettings, Settings
 from shared.database import Pool, reachable
 from shared.errors import ConfigurationError, ServiceUnavailable
@@ -97,18 +98,22 @@ def _request_all(
 
 
 def watch_sources(settings: Settings, pool: Pool, wake: Wake, stop: threading.Event) -> None:
-    """Watch all folders until `stop` is set, and end within two seconds of that.
+    """Watch all folders, and follow the sources that are asked over the network, until `stop` is set; ends within two seconds.
 
     Raises:
         DocwellError: a source cannot be watched for a reason that waiting does not mend.
     """
     sources = folder_sources(settings)
+    remotes = remote_sources(settings)
     if not _prepare_all(sources, settings, pool, wake, stop):
         return
     turn = threading.Semaphore(AT_A_TIME)
     watchers = [FolderWatcher(source, settings, pool, wake, sweep_turn=turn) for source in sources]
     ending = threading.Event()
-    with ThreadPoolExecutor(max_workers=len(watchers), thread_name_prefix="watch") as threads:
+    with (
+        following(remotes, settings, pool, wake),
+        ThreadPoolExecutor(max_workers=len(watchers), thread_name_prefix="watch") as threads,
+    ):
         running: list[Future[None]] = [threads.submit(watcher.run, ending) for watcher in watchers]
         try:
             while not stop.wait(_LOOK_SECONDS):

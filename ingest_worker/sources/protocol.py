@@ -98,7 +98,9 @@ class Source(Protocol):
     def everything(self) -> Iterator[Batch]:
         """All that there is, as a stream. What was known and does not come is gone.
 
-        The last batch carries the cursor from which `changes` goes on; it must have been taken before the listing began.
+        The last batch carries the cursor from which `changes` goes on; it must have been taken before the listing began. An
+        earlier one may carry a cursor only when `changes` from there gives all the rest: a first listing that broke off goes on
+        so. A source whose batches carry none is looked at whole each time.
         """
         ...
 

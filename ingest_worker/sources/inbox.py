@@ -1,0 +1,130 @@
+"""Events of a source: they are hints of what to look at, and nothing is taken from their bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from ingest_worker.catalogue import events
+from ingest_worker.intake.orders import WAIT_SECONDS
+from ingest_worker.sources.apply import Applier
+from ingest_worker.sources.protocol import Event, Hint, Listens, Source, Trees
+from shared.database import Pool, reachable
+from shared.errors import DocwellError, PermanentError
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What events ask for beyond single things."""
+
+    changed: bool = False
+    everything: bool = False
+    subscribe: bool = False
+
+
+class Inbox:
+    """Takes the events of one source, and keeps those that ask for more than single things until that was done."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._held: list[int] = []
+        self._wish = Wish()
+
+    def has_news(self, source_id: int) -> bool:
+        """Whether events wait, or are kept until what they ask for is done."""
+        if self._held:
+            return True
+        with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
+            return events.has_due(connection, source_id)
+
+    def handle(self, source_id: int, source: Source, applier: Applier, *, hold: bool = False) -> Wish:
+        """Take what waits, and look at the single things that it names.
+
+        Returns what else is asked for; whoever does it takes the events with `release` before and ends them with `finish` after.
+        `hold`: a listing is under way, in which nothing else begins.
+
+        Raises: as `Applier.apply`; the events are not lost, see `give_back`.
+        """
+        with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
+            taken = events.waiting(connection, source_id)
+        done: list[int] = []
+        keys: dict[str, None] = {}
+        trees: dict[str, list[int]] = {}
+        for event in taken:
+            hint = self._read(event, source)
+            if hint is None:
+                continue
+            keys |= dict.fromkeys((*hint.keys, *hint.trees))
+            for tree in hint.trees:
+                trees.setdefault(tree, []).append(event.event_id)
+            # Of a source that cannot tell what stands below a thing everything has to be looked at.
+            wish = replace(hint, everything=hint.everything or bool(hint.trees and not isinstance(source, Trees)))
+            if wish.changed or wish.subscribe or wish.everything:
+                self._hold(event.event_id, wish)
+            else:
+                done.append(event.event_id)
+        for key in keys:
+            applier.look_at(key)
+        unread = self._look_below(source, trees, applier)
+        applier.flush()
+        self.finish([event_id for event_id in done if event_id not in unread])
+        return Wish() if hold else self._wish
+
+    def release(self) -> list[int]:
+        """The events whose wish was told: what comes from now on asks anew."""
+        held, self._held, self._wish = self._held, [], Wish()
+        return held
+
+    def finish(self, done: Sequence[int]) -> None:
+        """What these events asked for was done."""
+        if done:
+            with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
+                events.finish(connection, done)
+
+    def _hold(self, event_id: int, hint: Hint) -> None:
+        self._held.append(event_id)
+        self._wish = Wish(
+            changed=self._wish.changed or hint.changed,
+            everything=self._wish.everything or hint.everything,
+            subscribe=self._wish.subscribe or hint.subscribe,
+        )
+
+    def _look_below(self, source: Source, trees: Mapping[str, Sequence[int]], applier: Applier) -> set[int]:
+        """Look at what stands below these; returns the events whose things may not be looked at."""
+        unread: set[int] = set()
+        for tree, asking in trees.items():
+            if not isinstance(source, Trees):
+                break
+            try:
+                for batch in source.below(tree):
+                    applier.apply(batch.items, batch.gone)
+            except PermanentError as error:
+                unread |= set(asking)
+                self._fail(asking, str(error))
+        return unread
+
+    def give_back(self, source_id: int) -> None:
+        """What was taken could not be done now: it waits again."""
+        self._held, self._wish = [], Wish()
+        with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
+            events.give_back(connection, source_id)
+
+    def _read(self, event: Event, source: Source) -> Hint | None:
+        if not isinstance(source, Listens):
+            return Hint(changed=True)
+        try:
+            return source.interpret(event)
+        except Exception as error:  # noqa: BLE001 - a body that nobody understands is noted, tried again and then given up
+            told = str(error) if isinstance(error, DocwellError) else f"{type(error).__name__}: {error}"
+            self._fail([event.event_id], told)
+            return None
+
+    def _fail(self, failing: Sequence[int], told: str) -> None:
+        with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
+            for event_id in failing:
+                if events.fail(connection, event_id, told):
+                    log.warning("event_given_up", number=event_id, error=told)
