@@ -16,6 +16,7 @@ from ingest_worker.sources.confluence.rest import Json, NotThere, Rest, links, n
 from shared.errors import PermanentError
 
 _PAGE_SIZE = 100
+_DEPTH = 5  # levels of descendants in one answer
 _IDS_AT_ONCE = 50  # of what a search may expand with bodies; ours has none, and the query stays short
 _SPACES_AT_ONCE = 50
 _MOST_MEMBERS = 1000
@@ -133,6 +134,25 @@ class Cloud:
         except NotThere:
             return ()
         return content.visible_labels([one for page in pages for one in results(page)])
+
+    def below(self, page: Page) -> Iterator[list[Page]]:
+        """See `Wiki`."""
+        waiting, seen = [(page.page_id, page.kind)], {page.page_id}
+        while waiting:
+            parent, kind = waiting.pop()
+            if kind not in _COLLECTIONS or kind == BLOG:
+                continue
+            path = f"/api/v2/{_COLLECTIONS[kind]}/{parent}/descendants"
+            try:
+                for found in self._rest.by_cursor(path, {"depth": _DEPTH, "limit": _PAGE_SIZE}, what=f"pages below {parent}"):
+                    rows = [(text_of(one, "id"), text_of(one, "type"), number_of(one, "depth") or 0) for one in results(found)]
+                    # What is as deep as was asked for may have more below it.
+                    waiting.extend((one, of) for one, of, depth in rows if depth >= _DEPTH and one not in seen)
+                    ids = [one for one, of, _ in rows if of == PAGE and one not in seen]
+                    seen.update(one for one, _, _ in rows)
+                    yield self.pages_by_id(ids)
+            except NotThere:
+                continue
 
     def attachments(self, page: Page) -> Iterator[list[Attachment]]:
         """See `Wiki`."""

@@ -112,6 +112,20 @@ class DataCenter:
         pages = self._rest.by_start(f"/rest/api/content/{page_id}/label", {}, limit=_PAGE_SIZE, what=f"labels of {page_id}")
         return content.visible_labels([one for page in pages for one in results(page)])
 
+    def below(self, page: Page) -> Iterator[list[Page]]:
+        """See `Wiki`. Level by level: descendants that the API tells of in one go are comments only."""
+        waiting, seen = [page.page_id], {page.page_id}
+        while waiting:
+            parent = waiting.pop()
+            path = f"/rest/api/content/{parent}/child/page"
+            try:
+                for found in self._rest.by_start(path, {"expand": self._expand}, limit=_PAGE_SIZE, what=f"pages below {parent}"):
+                    pages = self._new(found, seen)
+                    waiting.extend(one.page_id for one in pages)
+                    yield pages
+            except NotThere:
+                continue
+
     def attachments(self, page: Page) -> Iterator[list[Attachment]]:
         """See `Wiki`."""
         path = f"/rest/api/content/{page.page_id}/child/attachment"

@@ -127,6 +127,10 @@ class Wiki(Protocol):
         """Those of these that are current, as they are now."""
         ...
 
+    def below(self, page: Page) -> Iterator[list[Page]]:
+        """The current pages below a page, at any depth."""
+        ...
+
     def attachments(self, page: Page) -> Iterator[list[Attachment]]:
         """The current attachments of a page."""
         ...

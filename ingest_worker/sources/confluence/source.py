@@ -17,7 +17,7 @@ from ingest_worker.sources.confluence.items import ATTACHMENT, attachment_item, 
 from ingest_worker.sources.confluence.model import BLOG, PAGE, Attachment, Page, Space, Wiki
 from ingest_worker.sources.confluence.rest import NotThere, Rest
 from ingest_worker.sources.confluence.storage import People, to_markdown
-from ingest_worker.sources.confluence.surroundings import Surroundings
+from ingest_worker.sources.confluence.surroundings import LISTING_KEEP, Surroundings
 from ingest_worker.sources.protocol import Batch, CursorExpired, Event, Hint, Item
 from shared.errors import PermanentError
 from shared.source_settings import ConfluenceSettings
@@ -46,17 +46,13 @@ class ConfluenceSource:
     def everything(self) -> Iterator[Batch]:
         """See `Source`. From the database, not from the search; what has no place in the settings does not come."""
         began = self._clock()
-        self._around.forget()
+        self._around.forget(keep=LISTING_KEEP)
         self._wiki.check_account()
         for space in self._around.spaces():
             for kind in (PAGE, BLOG) if self._settings.blogs else (PAGE,):
-                try:
-                    for pages in self._wiki.pages(space, kind):
-                        yield from self._batches(pages)
-                except NotThere:
-                    # Without its space the whole listing would take its pages for gone, and it may be hidden for a moment only.
-                    self._wiki.check_account()
-                    log.warning("confluence_space_went", source=self._settings.name, space=space.key)
+                # A space that is hidden meanwhile breaks the listing off: it is no reason to take its pages for gone.
+                for pages in self._wiki.pages(space, kind):
+                    yield from self._batches(pages)
         yield Batch(cursor=_cursor(began))
 
     def changes(self, cursor: str) -> Iterator[Batch]:
@@ -80,6 +76,15 @@ class ConfluenceSource:
             if items:
                 yield Batch(items=items)
         yield Batch(cursor=_cursor(began))
+
+    def below(self, key: str) -> Iterator[Batch]:
+        """See `Trees`: a page's attachments, and the pages below it with theirs."""
+        if not (key.isascii() and key.isdigit()):
+            return
+        for page in self._wiki.pages_by_id([key]):
+            yield from self._files([page])
+            for pages in self._wiki.below(page):
+                yield from self._batches(pages)
 
     def find(self, key: str) -> Item | None:
         """See `Source`."""
@@ -130,6 +135,9 @@ class ConfluenceSource:
         items = [item for page in pages if (item := self._page_item(page)) is not None]
         if items:
             yield Batch(items=items)
+        yield from self._files(pages)
+
+    def _files(self, pages: Sequence[Page]) -> Iterator[Batch]:
         if not self._settings.attachments:
             return
         for page in pages:

@@ -16,7 +16,10 @@ from shared.errors import PermanentError
 from shared.source_settings import ConfluenceSettings
 
 KEEP = timedelta(seconds=60)
-"""How long single questions believe what was heard before; a whole listing begins afresh and believes it to its end."""
+"""How long single questions believe what was heard before."""
+
+LISTING_KEEP = timedelta(minutes=15)
+"""As `KEEP`, for a whole listing, where each page asks for the same."""
 
 _MOST_NODES = 50_000
 _MOST_PEOPLE = 20_000
@@ -55,13 +58,14 @@ class _Recent(Generic[K, V]):
 
 
 class Surroundings:
-    """Remembers spaces, what pages stand under, and permissions, until `forget`, or for `KEEP` between single questions."""
+    """Remembers spaces, what pages stand under, and permissions, until `forget`, or for a while."""
 
     def __init__(self, settings: ConfluenceSettings, wiki: Wiki, clock: Callable[[], datetime]) -> None:
         self._settings = settings
         self._wiki = wiki
         self._clock = clock
         self._asked_at: datetime | None = None
+        self._keep = KEEP
         self._spaces: dict[str, Space] | None = None
         self._nodes: _Recent[str, Node | None] = _Recent(_MOST_NODES)
         self._space_readers: dict[str, Readers] = {}
@@ -69,8 +73,9 @@ class Surroundings:
         self._aliases: _Recent[str, tuple[str, ...]] = _Recent(_MOST_PEOPLE)
         self._names: _Recent[str, str] = _Recent(_MOST_PEOPLE)
 
-    def forget(self) -> None:
-        """Believe nothing that was heard before, but who people are."""
+    def forget(self, *, keep: timedelta = KEEP) -> None:
+        """Believe nothing that was heard before, but who people are; and what is heard now for so long."""
+        self._keep = keep
         self._spaces = None
         self._nodes.clear()
         self._space_readers.clear()
@@ -179,6 +184,5 @@ class Surroundings:
         return {one: name for one, name in names.items() if name}
 
     def _refresh(self) -> None:
-        """For single questions: what was heard is not believed for long. A listing is one question."""
-        if self._asked_at is None or self._clock() - self._asked_at > KEEP:
+        if self._asked_at is None or self._clock() - self._asked_at > self._keep:
             self.forget()
