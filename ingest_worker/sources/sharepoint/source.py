@@ -57,8 +57,8 @@ class SharePointSource:
         """What changed in each drive; a drive that is new, or whose listing broke off, is listed.
 
         Raises:
-            CursorExpired: Graph has forgotten where we were, a drive is gone, a folder is gone and nothing was said of what stood
-                in it, or the permissions of a whole library changed.
+            CursorExpired: Graph has forgotten where we were, a drive is gone, a folder is gone that was not empty, or the name or
+                permissions of a whole library changed.
         """
         followed = delta.from_cursor(cursor)
         drives = self._find_drives()

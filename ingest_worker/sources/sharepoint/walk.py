@@ -39,8 +39,7 @@ class Walk:
         self._access = access
         self._listing = listing
         self._tree = Tree()
-        self._emptied: set[str] = set()
-        self._told: set[str] = set()
+        self._emptied = 0
         self.known = known
 
     def take(self, listed: Iterable[Json], *, inheriting: bool) -> Taken:
@@ -85,30 +84,27 @@ class Walk:
     def check(self) -> None:
         """To be called after the last page.
 
+        That some of what stood in a folder is told as deleted proves nothing of the rest: it may have been deleted before.
+
         Raises:
-            CursorExpired: a folder is gone, and nothing was said of what stood in it.
+            CursorExpired: a folder is gone in which something stood; Graph does not promise to tell of each thing in it.
         """
-        untold = self._emptied - self._told
-        if untold:
+        if self._emptied:
             raise CursorExpired(
-                f"{len(untold)} folders of {self._drive.name} are gone, and Graph does not say what stood in them: "
-                "everything is listed again.",
+                f"{self._emptied} folders of {self._drive.name} that were not empty are gone: everything is listed again.",
                 code="folder_deleted",
             )
 
     @property
     def settled(self) -> bool:
         """Whether a cursor may be kept in the middle: nothing waits for the end."""
-        return not self._emptied - self._told
+        return not self._emptied
 
     def _delete(self, item_id: str, one: Json) -> Iterator[str]:
-        parent = parent_of(one)
-        if parent is not None:
-            self._told.add(parent)
         if item_id in self.known or graph_items.is_folder(one):
             self._tree.folders.pop(item_id, None)
             if self.known.forget(item_id):
-                self._emptied.add(item_id)
+                self._emptied += 1
         yield graph_items.key_of(self._drive, item_id)
 
     def _place(self, item_id: str, one: Json, *, inherits: bool) -> None:
