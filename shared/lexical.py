@@ -8,9 +8,12 @@ A text is cut into tokens, and each token gives one or more terms:
   first part; it finds more than a stemmer for the language would, and needs no guess of it (docs/decisions/0012-keyword.md);
 - a compound (`snake_case`, `camelCase`, `ERR-0042`, `src/app/main.py`, `std::vector`) gives itself whole, its segments, and
   their words; a version number (`v1.9.2`) itself and what it belongs to (`1.9`);
+- a number whose digits stand in groups (`4,711`, `4'711`, `4 711`, `4.711`) gives itself written as one, `4711`, and its groups;
 - a run of a script that is written without spaces (Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese, Tibetan) gives its
   characters and its pairs of characters when indexed, and only the pairs when asked for. Such a run ends at a script border,
   so `docker部署` is `docker` and `部署`.
+
+A query asks besides for German words as they are written with and without umlauts: `Mueller` finds `Müller`, and the reverse.
 
 A term is known by its number, a hash. A chunk's length for BM25 is the sum of its counts: every form of a word counts, which
 stretches all chunks alike, so the quotient of length and average length keeps its meaning.
@@ -31,9 +34,10 @@ from itertools import chain
 
 import Stemmer
 
+from shared.spelling import GROUPS, groups_of, is_digits, joined, may_have_groups, other_umlauts
 from shared.stop_words import ELSEWHERE, ENGLISH, STOP_WORDS
 
-LEXICAL_VERSION = 2
+LEXICAL_VERSION = 3
 """Raised whenever the same text would give other terms. It is stored with the terms of each chunk, and the scheduler makes those
 of an older version again."""
 
@@ -67,15 +71,16 @@ _MARKS = (
     "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0900-\u0963\u0971-\u0df3"
 )
 _WORD = rf"[^\W{_UNSPACED}]+(?:[{_MARKS}]+[^\W{_UNSPACED}]*)*"
-_TOKEN = re.compile(
-    rf"[{_UNSPACED}]+|[A-Za-z](?:\+\+|#)(?![\w+#])|{_WORD}(?:(?:::|->|[._/\\:@'’-]){_WORD})*",
-)
+_PLAIN_TOKENS = rf"[{_UNSPACED}]+|[A-Za-z](?:\+\+|#)(?![\w+#])|{_WORD}(?:(?:::|->|[._/\\:@'’-]){_WORD})*"
+_TOKEN = re.compile(_PLAIN_TOKENS)
+_TOKEN_OR_GROUPS = re.compile(f"{GROUPS}|{_PLAIN_TOKENS}")
 _COMPOUND = re.compile(rf"[^\w{_MARKS}'’]|_|\d[^\W\d]|[^\W\d]\d|[a-z][A-Z]|[A-Z]{{2}}[a-z]")
 _SEGMENTS = (re.compile(r"[/\\]"), re.compile(r"::|->|[.:@]"), re.compile(r"[-'’]"))
 _HUMPS = re.compile(r"\d+|[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]")
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)+)(.*)")
 _STRIPPED_MARKS = re.compile("[\u0300-\u036f\u0591-\u05c7\u0640\u064b-\u065f\u0670]")
 _LETTERS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe", "ı": "i", "þ": "th", "ð": "d"})
+_LETTERS_IN_A_ROW = re.compile(r"[^\W\d_]+")
 _IDENTIFIER = re.compile(
     r"""[^\W_]_+[^\W_]            # snake_case
       | [^\W\d_]\d|\d[^\W\d_]     # letters with digits: utf8, 0x1f
@@ -101,9 +106,11 @@ class TermKind(StrEnum):
     BEGINNING = "beginning"
     COMPOUND = "compound"
     GRAM = "gram"
+    SPELLING = "spelling"
+    """Written otherwise: a number without its groups, a German word with umlauts or without."""
 
 
-OTHER_FORMS = frozenset({TermKind.EXACT, TermKind.BEGINNING})
+OTHER_FORMS = frozenset({TermKind.EXACT, TermKind.BEGINNING, TermKind.SPELLING})
 """Further forms of a word that is asked for already: holding one is no second thing that a chunk holds."""
 
 _WEIGHTS: Mapping[TermKind, float] = {
@@ -112,7 +119,14 @@ _WEIGHTS: Mapping[TermKind, float] = {
     TermKind.BEGINNING: 0.25,
     TermKind.COMPOUND: 1.0,
     TermKind.GRAM: 1.0,
+    TermKind.SPELLING: 1.0,
 }
+MOST_SPELLED = 32
+"""Terms of a query up to which other spellings are asked for too: no more are scored, and those of the query come first."""
+
+SHORTEST_FIGURE = 3
+"""Digits of a number that is missed when it stands nowhere: a `5` stands for anything."""
+
 _BEGINNING_ELSEWHERE = 0.5
 """Weight of beginnings in a query that is not English, whose stems are worth less."""
 
@@ -134,10 +148,12 @@ class QueryTerm:
 class QueryTerms:
     """What a query asks for.
 
-    `text` is the query itself, NFKC. `terms` are distinct, in the query's order. `identifiers` are those of them that stand for a
-    whole identifier: a passage that holds one is an exact hit; `identifier_names` are these as they were written. `phrases` are
-    the quoted parts, folded as `fold_phrase` folds a text, and `phrase_terms` the numbers of the terms that every text with the
-    phrase holds, for each phrase. A query is `bare` when it is nothing but identifiers, numbers and quoted phrases.
+    `text` is the query itself, NFKC. `terms` are distinct, in the query's order, other spellings of words last. `identifiers` are
+    those of them that stand for a whole identifier: a passage that holds one is an exact hit; `identifier_names` are these as
+    they were written. `phrases` are the quoted parts, folded as `fold_phrase` folds a text, and `phrase_terms` the numbers of the
+    terms that every text with the phrase holds, for each phrase. `figures` are the numbers in it as they were written, each with
+    the terms of which a text that gives this number holds one. A query is `bare` when it is nothing but identifiers, numbers and
+    quoted phrases.
     """
 
     text: str
@@ -146,6 +162,7 @@ class QueryTerms:
     phrases: tuple[str, ...]
     phrase_terms: tuple[tuple[int, ...], ...]
     identifier_names: tuple[str, ...] = ()
+    figures: tuple[tuple[str, frozenset[int]], ...] = ()
     bare: bool = False
 
     @property
@@ -165,7 +182,7 @@ def term_counts(text: str) -> dict[int, int]:
 
     The sum of the counts is the text's length for BM25.
     """
-    tokens = _TOKEN.findall(_normalised(text))
+    tokens = _tokens(_normalised(text))
     # Counted without a step of Python for each token: this is a good part of the cost of an ingest.
     counts = Counter(chain.from_iterable(map(_numbers, tokens)))
     if len(counts) <= MOST_TERMS:
@@ -180,15 +197,17 @@ def query_terms(query: str) -> QueryTerms:
     """
     query = unicodedata.normalize("NFKC", query)
     quoted = [next(filter(None, match.groups())) for match in _QUOTED.finditer(query)]
-    tokens = _TOKEN.findall(query)
+    tokens = _tokens(query)
     kept = [token for token in tokens if token.casefold() not in STOP_WORDS]
     if quoted or not kept:
-        protected = {token for phrase in quoted for token in _TOKEN.findall(phrase)} if kept or quoted else set(tokens)
+        protected = {token for phrase in quoted for token in _tokens(phrase)} if kept or quoted else set(tokens)
         kept = [token for token in tokens if token in protected or token.casefold() not in STOP_WORDS]
     weights = {**_WEIGHTS, TermKind.BEGINNING: _BEGINNING_ELSEWHERE} if _is_elsewhere(tokens) else _WEIGHTS
     terms: dict[int, QueryTerm] = {}
     identifiers: dict[int, QueryTerm] = {}
     names: dict[int, str] = {}
+    spelled: dict[int, QueryTerm] = {}
+    english = _is_english(tokens)
     word = 0
     for token in kept:
         asked = list(_asked(token))
@@ -196,10 +215,19 @@ def query_terms(query: str) -> QueryTerms:
             number = term_number(surface)
             word += kind not in OTHER_FORMS
             terms.setdefault(number, QueryTerm(number=number, surface=surface, kind=kind, weight=weights[kind], word=word))
-        if _is_identifier(token, alone=len(tokens) == 1):
-            first = term_number(asked[0][0])
-            identifiers[first] = terms[first]
-            names.setdefault(first, token)
+        for surface in _identifying(token, asked, alone=len(tokens) == 1):
+            number = term_number(surface)
+            identifiers[number] = terms[number]
+            names.setdefault(number, token)
+        for surface, kind in _spellings(token):
+            number = term_number(surface)
+            # In English words `oe` and `ue` are no umlauts, unless in names.
+            if not english or (token[0].isupper() and kind is TermKind.SPELLING):
+                spelled[number] = QueryTerm(
+                    number=number, surface=surface, kind=TermKind.SPELLING, weight=weights[kind], word=word
+                )
+    if len(terms.keys() | spelled.keys()) <= MOST_SPELLED:
+        terms |= {number: term for number, term in spelled.items() if number not in terms}
     phrases = {folded: _certain(phrase) for phrase in quoted if (folded := fold_phrase(phrase))}
     return QueryTerms(
         text=query,
@@ -208,7 +236,8 @@ def query_terms(query: str) -> QueryTerms:
         phrases=tuple(phrases),
         phrase_terms=tuple(phrases.values()),
         identifier_names=tuple(names.values()),
-        bare=bool(tokens) and all(map(_names_one_thing, _TOKEN.findall(_QUOTED.sub(" ", query)))),
+        figures=tuple((token, _readings(token)) for token in dict.fromkeys(tokens) if _readings(token)),
+        bare=bool(tokens) and all(map(_names_one_thing, _tokens(_QUOTED.sub(" ", query)))),
     )
 
 
@@ -240,6 +269,11 @@ def counting_vectors(numbers: Sequence[int]) -> list[str]:
 _CACHED_LENGTH = 24
 
 
+def _tokens(text: str) -> list[str]:
+    # Looking for groups at every place of a text takes a fifth longer, and few texts have any.
+    return (_TOKEN_OR_GROUPS if may_have_groups(text) else _TOKEN).findall(text)
+
+
 def _normalised(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
@@ -261,7 +295,16 @@ _numbers = _Numbers().__getitem__
 
 
 def _asked(token: str) -> Iterator[tuple[str, TermKind]]:
-    """The terms of a token of a query: those of the index, without single characters of runs that have pairs."""
+    """The terms of a token of a query: those of the index, without single characters of runs that have pairs.
+
+    Of a number in groups only that as one, since its groups are other numbers; where spaces part them they may be meant.
+    """
+    whole = joined(token)
+    if whole and "." not in token:
+        apart = token.split(" ")
+        yield from ((piece, TermKind.STEM) for piece in apart if len(apart) > 1)
+        yield whole, TermKind.SPELLING if len(apart) > 1 else TermKind.STEM
+        return
     pairs = not _is_unspaced(token) or len(token) == 1
     for term, kind in _terms(token):
         if pairs or kind is not TermKind.GRAM or len(term) > 1:
@@ -270,7 +313,12 @@ def _asked(token: str) -> Iterator[tuple[str, TermKind]]:
 
 def _certain(phrase: str) -> tuple[int, ...]:
     """The terms of a phrase that no text around it changes: `a.b` is no term of `a.b.c`, but `a` and `b` are."""
-    terms = [(term, kind) for token in _TOKEN.findall(phrase) for term, kind in _asked(token)]
+    terms: list[tuple[str, TermKind]] = []
+    for token in _tokens(phrase):
+        if joined(token) and "." not in token:  # `4,711` stands in `4,711,000`, which is another number
+            terms += ((digits, TermKind.STEM) for digits in groups_of(token))
+        else:
+            terms += ((term, kind) for term, kind in _asked(token) if kind is not TermKind.SPELLING)
     words = [term for term, kind in terms if kind in {TermKind.STEM, TermKind.GRAM}]
     return tuple(dict.fromkeys(map(term_number, words or [term for term, _ in terms])))
 
@@ -282,6 +330,32 @@ def _is_elsewhere(tokens: Sequence[str]) -> bool:
     return elsewhere > 0 or (elsewhere == 0 and any(not word.isascii() and word.isalpha() for word in words))
 
 
+def _is_english(tokens: Sequence[str]) -> bool:
+    """Whether a query has more function words of English than of other languages."""
+    words = [token.casefold() for token in tokens]
+    return sum(word in ENGLISH for word in words) > sum(word in ELSEWHERE for word in words)
+
+
+def _readings(token: str) -> frozenset[int]:
+    """Terms of which each text that gives this number holds one; none of a token that is no whole number."""
+    whole = joined(token)
+    if not whole:
+        return frozenset({term_number(token)}) if is_digits(token) else frozenset()
+    return frozenset({term_number(whole), term_number(token)}) if "." in token else frozenset({term_number(whole)})
+
+
+def _spellings(token: str) -> Iterator[tuple[str, TermKind]]:
+    """The words of a token with ä, ö, ü as ae, oe, ue, or the reverse; and the beginnings of these."""
+    for word in _LETTERS_IN_A_ROW.findall(_fold(token)):
+        other = other_umlauts(word)
+        if other == word:
+            continue
+        bare = _without_accents(other)
+        yield other[:LONGEST_WORD] if word.isascii() else _stem(bare)[:LONGEST_WORD], TermKind.SPELLING
+        if len(bare) > BEGINNING and bare.isalpha():
+            yield bare[:BEGINNING], TermKind.BEGINNING
+
+
 def _is_unspaced(token: str) -> bool:
     return re.match(f"[{_UNSPACED}]", token) is not None
 
@@ -291,6 +365,14 @@ def _terms(token: str) -> Iterator[tuple[str, TermKind]]:
     if _is_unspaced(token):
         yield from ((token[start : start + 2], TermKind.GRAM) for start in range(len(token) - 1))
         yield from ((character, TermKind.GRAM) for character in token)
+    elif whole := joined(token):
+        if "." in token:
+            # It may be a version all the same; `22.338` of `22.338.618` would be one of nothing.
+            yield token, TermKind.COMPOUND
+            yield whole, TermKind.SPELLING
+        else:
+            yield whole, TermKind.STEM
+            yield from ((digits, TermKind.EXACT) for digits in groups_of(token))
     elif _COMPOUND.search(token):
         yield from _compound_terms(token)
     else:
@@ -376,7 +458,7 @@ def _stem(word: str) -> str:
 def _names_one_thing(token: str) -> bool:
     """Whether a token is an identifier or a number by its form alone; `e-mail` and `and/or` are only words with a sign."""
     return not _is_unspaced(token) and (
-        token.isdigit() or _IDENTIFIER.search(token) is not None or _HUMP.search(token) is not None
+        bool(_readings(token)) or _IDENTIFIER.search(token) is not None or _HUMP.search(token) is not None
     )
 
 
@@ -386,4 +468,14 @@ def _is_identifier(token: str, *, alone: bool) -> bool:
         return False
     if _IDENTIFIER.search(token):
         return True
-    return alone and (_COMPOUND.search(token) is not None or token.isdigit())
+    return alone and (_COMPOUND.search(token) is not None or bool(_readings(token)))
+
+
+def _identifying(token: str, asked: Sequence[tuple[str, TermKind]], *, alone: bool) -> Sequence[str]:
+    """Those of its terms that stand for an identifier as a whole; they are `asked`, the most specific one first."""
+    if not asked or not _is_identifier(token, alone=alone):
+        return ()
+    first, whole = asked[0][0], joined(token)
+    if "." not in token or not alone:
+        return (whole if whole and "." not in token else first,)
+    return (first, whole) if whole else (first,)

@@ -13,7 +13,7 @@ from query_server.retrieve.budget import cost, cut_text, take
 from query_server.retrieve.citation import cite
 from query_server.retrieve.collapse import Found, alone
 from query_server.retrieve.encode import Encoded
-from query_server.retrieve.exact import NONE_ABSENT, Absent
+from query_server.retrieve.exact import NONE_ABSENT, Absent, gives_the_figures
 from query_server.retrieve.gather import Gathered
 from query_server.retrieve.legs import DEPTH
 from query_server.retrieve.places import MOST_COPIES, Names
@@ -68,7 +68,7 @@ def compose(
         query=request.query,
         outcome="ok" if shown else "index_empty" if scope.empty else "no_match",
         message=None if shown else _nothing(scope, absent, offset, wordless=wordless),
-        results=tuple(_passage(one, gathered.names, order) for one in shown),
+        results=tuple(_passage(request, one, gathered.names, order) for one in shown),
         tokens_used=taken.tokens,
         dropped=taken.dropped,
         next_cursor=(
@@ -123,7 +123,7 @@ def _cost(found: Found) -> int:
     return cost(found.tokens, place.path, place.path, place.section, place.title)
 
 
-def _passage(found: Found, names: Names, order: Order) -> Passage:
+def _passage(request: SearchRequest, found: Found, names: Names, order: Order) -> Passage:
     place, hit = found.best.place, found.best.hit
     reranked = order.scores.get(hit.key)
     return Passage(
@@ -144,12 +144,18 @@ def _passage(found: Found, names: Names, order: Order) -> Passage:
         score=round(hit.score if reranked is None else reranked, 6),
         score_kind="rrf" if reranked is None else "rerank",
         matched_by=tuple(leg for leg in LEGS if leg in hit.ranks),
-        high_confidence=hit.certain,
+        high_confidence=hit.certain and _gives_the_figures(request.query, found),
         version=place.version,
         last_indexed=place.last_indexed,
         source_modified=place.source_modified,
         tags=tuple(place.tags) or None,
     )
+
+
+def _gives_the_figures(query: str, found: Found) -> bool:
+    """A passage about the revenue of another year answers nothing, however near it is."""
+    place = found.best.place
+    return gives_the_figures(query, found.text, place.section, place.title, place.symbol, place.path)
 
 
 def _warnings(

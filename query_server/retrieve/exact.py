@@ -1,4 +1,4 @@
-"""What a query asks for exactly, and whether it stands anywhere: an identifier, a quoted phrase, or signs without a word."""
+"""What a query asks for exactly, and whether it is there: identifiers, numbers, quoted phrases, signs without a word."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from query_server.retrieve.matches import ChunkKey
 from query_server.retrieve.names import file_names
 from query_server.retrieve.phrases import read_folded
 from query_server.retrieve.scope import Scope
-from shared.lexical import QueryTerms, fold_phrase
+from shared.lexical import SHORTEST_FIGURE, QueryTerms, fold_phrase, query_terms, term_counts
 
 _WHOLE = 0.999
 """The coverage of a passage that holds every word of the query, and so each identifier whole, which is a word of its own."""
@@ -37,15 +37,16 @@ def find_absent(
 ) -> Absent:
     """What the query asks for exactly and the keyword leg, whose `hits` these are, did not find.
 
-    Of a query with other words these are the identifiers that stand in no chunk of the audiences in sight, and its phrases when
-    nothing exact was found at all.
+    Of a query with other words these are the identifiers and the longer numbers that stand in no chunk of the audiences in sight,
+    and its phrases when nothing exact was found at all.
     """
-    if not query.identifiers and not query.phrases:
+    wanted = _wanted(query)
+    if not wanted and not query.phrases:
         return NONE_ABSENT
     exact = any(hit.exact for hit in hits)
     if query.bare and not exact and (query.phrases or not any(hit.coverage >= _WHOLE for hit in hits)):
-        return Absent(names=(*query.identifier_names, *query.phrases), alone=True)
-    numbers = [term.number for term in query.identifiers]
+        return Absent(names=(*wanted, *query.phrases), alone=True)
+    numbers = [number for readings in wanted.values() for number in readings]
     counted = cache.get((scope.audiences, scope.index_version), numbers)
     found = {number for number, chunks in counted.items() if chunks}
     unknown = [number for number in numbers if number not in counted]
@@ -53,12 +54,28 @@ def find_absent(
         found |= {row[0] for row in connection.execute(_FREQUENCIES, (unknown, list(scope.audiences))).fetchall()}
     # A file that the query names need not be named in any text.
     files = set(file_names(query.text)) if exact else set()
-    names = [
-        name
-        for term, name in zip(query.identifiers, query.identifier_names, strict=True)
-        if term.number not in found and name not in files
-    ]
+    names = [name for name, readings in wanted.items() if found.isdisjoint(readings) and name not in files]
     return Absent(names=(*names, *(() if exact else query.phrases)))
+
+
+def _wanted(query: QueryTerms) -> dict[str, set[int]]:
+    """The identifiers and longer numbers as they were written, each with the terms of which one is enough."""
+    wanted: dict[str, set[int]] = {}
+    for term, name in zip(query.identifiers, query.identifier_names, strict=True):
+        wanted.setdefault(name, set()).add(term.number)
+    for name, readings in query.figures:
+        if sum(map(str.isdigit, name)) >= SHORTEST_FIGURE:
+            wanted.setdefault(name, set()).update(readings)
+    return wanted
+
+
+def gives_the_figures(query: str, *texts: str | None) -> bool:
+    """Whether the texts together give each number that the query asks for, in whatever spelling."""
+    figures = query_terms(query).figures
+    if not figures:
+        return True
+    held = term_counts("\n".join(text for text in texts if text))
+    return all(not readings.isdisjoint(held) for _, readings in figures)
 
 
 def find_signs(connection: Connection[Any], text: str, near: Sequence[ChunkKey]) -> list[KeywordHit]:

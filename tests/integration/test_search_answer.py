@@ -122,3 +122,34 @@ def test_signs_are_found_where_they_stand_and_nowhere_else(corpus: Corpus, servi
     answer = service.search("\U0001f984")
     assert (answer["outcome"], answer["results"]) == ("no_match", [])
     assert "no word" in answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("query", "certain"), [("ERR-0042 2024", True), ("ERR-0042 in 4711 rows", True), ("ERR-0042 2025", False)]
+)
+def test_a_passage_without_the_number_that_was_asked_for_is_not_certain(
+    corpus: Corpus, service: SearchService, query: str, certain: bool
+) -> None:
+    add(corpus, "errors-2024.md", text_chunk("ERR-0042 came up in 4,711 rows."))
+    [result] = service.search(query)["results"]
+    assert result["high_confidence"] is certain
+
+
+def test_a_number_that_stands_nowhere_is_told_beside_what_the_words_found(corpus: Corpus, service: SearchService) -> None:
+    add(corpus, "widgets.md", text_chunk("Widgets of all 12 kinds cost 1 200 euros."))
+    answer = service.search("widgets of kind 999")
+    assert (len(answer["results"]), _codes(answer)) == (1, ["exact_not_found"])
+    for query in ("widgets for 1.200", "widgets for 1,200", "widgets for 1200", "5 widgets"):
+        assert _codes(service.search(query)) == [], query
+
+
+@pytest.mark.parametrize("query", ["4711", "4,711", "4.711", "4 711"])
+@pytest.mark.parametrize("written", ["4711", "4,711", "4.711", "4 711"])
+def test_a_number_alone_is_found_in_each_of_its_spellings(
+    corpus: Corpus, service: SearchService, written: str, query: str
+) -> None:
+    add(corpus, "right.md", text_chunk(f"in all {written} of them"))
+    add(corpus, "wrong.md", text_chunk("in all 4,712 of them"))
+    answer = service.search(query, mode="keyword")
+    assert answer["results"][0]["path"] == "right.md"
+    assert (answer["results"][0]["high_confidence"], _codes(answer)) == (True, [])

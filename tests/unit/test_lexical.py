@@ -22,8 +22,9 @@ from shared.lexical import (
 
 
 def _holds(text: str, query: str) -> bool:
-    """Whether every term of the query stands in the text."""
-    return set(query_terms(query).numbers) <= set(term_counts(text))
+    """Whether every term of the query stands in the text, in the spelling that was asked for."""
+    asked = {term.number for term in query_terms(query).terms if term.kind is not TermKind.SPELLING}
+    return asked <= set(term_counts(text))
 
 
 def _meets(text: str, query: str) -> bool:
@@ -87,6 +88,68 @@ def test_a_text_holds_what_is_asked_for(text: str, query: str) -> None:
 )
 def test_a_text_does_not_hold_what_only_looks_alike(text: str, query: str) -> None:
     assert not _holds(text, query)
+
+
+_SPELLINGS_OF_A_NUMBER = ["4711", "4,711", "4.711", "4 711", "4'711", "4’711", "4\u00a0711", "4\u202f711"]
+
+
+@pytest.mark.parametrize("asked", _SPELLINGS_OF_A_NUMBER)
+@pytest.mark.parametrize("written", _SPELLINGS_OF_A_NUMBER)
+def test_a_number_is_found_however_its_digits_are_grouped(written: str, asked: str) -> None:
+    assert _meets(f"in all {written} of them", f"{asked} pieces")
+    ((_, readings),) = query_terms(f"{asked} pieces").figures
+    assert not readings.isdisjoint(term_counts(f"in all {written} of them"))
+
+
+@pytest.mark.parametrize(
+    "text", ["4,712", "14,711", "4,711,000", "47 11", "lines 4, 711", "5,4,711,3", "192.4.711", "4,7110", "711"]
+)
+def test_other_numbers_are_not_taken_for_it(text: str) -> None:
+    assert not _meets(text, "4711")
+    assert not _meets(text, "4,711")
+
+
+@pytest.mark.parametrize(("text", "group"), [("4,711 pieces", "711"), ("4 711 pieces", "711"), ("pieces,100,200,40", "200")])
+def test_what_may_be_numbers_in_a_row_is_found_one_by_one_too(text: str, group: str) -> None:
+    assert _meets(text, group)
+    assert _holds(text, text)
+
+
+def test_an_address_or_a_version_stays_what_it_is() -> None:
+    assert [term.surface for term in query_terms("192.168.100.7").identifiers] == ["192.168.100.7"]
+    assert not _meets("192.168.100.7", "192168100")
+    assert not _meets("192.168.100.200", "192168100200")
+    assert _meets("192.168.100.200", "192.168")
+    assert query_terms("since 1.902 of it").figures
+    assert [term.surface for term in query_terms("since 1.902 of it").identifiers] == ["1.902"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("Mueller", "Müller"), ("MUELLER", "müller"), ("Ueberstunden", "Überstunden"), ("Goethestrasse", "Göthestraße"),
+     ("Maedchen", "Mädchen"), ("Ueberstundenregelung", "Überstunden"), ("Mueller-Thurgau", "Müller-Thurgau")],
+)  # fmt: skip
+def test_german_words_are_found_with_and_without_umlauts(one: str, other: str) -> None:
+    assert _meets(f"von {one} geschrieben", other)
+    assert _meets(f"von {other} geschrieben", one)
+
+
+@pytest.mark.parametrize("word", ["neue", "Frauen", "Quelle", "Steuer", "treue"])
+def test_words_without_an_umlaut_are_asked_for_as_they_are(word: str) -> None:
+    assert all(term.kind is not TermKind.SPELLING for term in query_terms(word).terms)
+
+
+def test_english_words_are_not_taken_for_german_ones() -> None:
+    def spelled(query: str) -> list[str]:
+        return [term.surface for term in query_terms(query).terms if term.kind is TermKind.SPELLING]
+
+    assert spelled("what is the value of the poem") == []
+    assert spelled("who is the Mueller of the report") == ["müller"]
+
+
+def test_other_spellings_leave_room_for_the_words_of_a_long_question() -> None:
+    question = query_terms(" ".join(f"Überwort{chr(97 + place)}ung" for place in range(12)))
+    assert all(term.kind is not TermKind.SPELLING for term in question.terms)
 
 
 @given(st.text(max_size=300))
