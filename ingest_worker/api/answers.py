@@ -20,7 +20,7 @@ from shared.database import Pool
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="The most rows; `next_cursor` leads to the others.")]
 
-_PROBLEM_SCHEMA = {
+PROBLEM_SCHEMA = {
     "type": "object",
     "required": ["type", "title", "status", "detail", "code"],
     "properties": {
@@ -32,7 +32,7 @@ _PROBLEM_SCHEMA = {
     },
 }
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "default": {"description": "A problem document (RFC 9457).", "content": {MEDIA_TYPE: {"schema": _PROBLEM_SCHEMA}}}
+    "default": {"description": "A problem document (RFC 9457).", "content": {MEDIA_TYPE: {"schema": PROBLEM_SCHEMA}}}
 }
 """For `responses=` of a router: every error has this form."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from ingest_worker.api import documents, health, jobs, problems, reference, webhooks, webhooks_sources
+from ingest_worker.api import description, documents, health, jobs, problems, reference, webhooks, webhooks_sources
 from ingest_worker.api.answers import Services
 from ingest_worker.api.guard import Guard
 from ingest_worker.api.metrics import Metrics, Watched
@@ -34,13 +34,12 @@ def make_api(settings: Settings, pool: Pool, wake: Wake) -> FastAPI:
     )
     metrics = Metrics(pool, settings.home)
     app.state.services = Services(settings=settings, pool=pool, wake=wake, metrics=metrics)
-    app.include_router(documents.router)
-    app.include_router(jobs.router)
-    app.include_router(webhooks.router)
-    app.include_router(webhooks_sources.router)
-    app.include_router(health.router)
+    routers = (documents.router, jobs.router, webhooks.router, webhooks_sources.router, health.router)
+    for router in routers:
+        app.include_router(router)
+    description.install(app)
     reference.install(app)
-    problems.install(app)
+    problems.install(app, [route for router in routers for route in router.routes])
 
     def find(token: str) -> Credential | None:
         with reachable(), pool.connection() as connection:

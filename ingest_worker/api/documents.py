@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Request
 from psycopg import Connection
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import Response
 
 from ingest_worker.api import envelope
@@ -20,7 +21,7 @@ from ingest_worker.api.body import read_body, take_body
 from ingest_worker.api.caller import caller
 from ingest_worker.api.problems import Malformed, invalid
 from ingest_worker.catalogue import listing
-from ingest_worker.catalogue.asking import BadQuestion, Filters, known_states, parse_since
+from ingest_worker.catalogue.asking import BadQuestion, Filters, known_states, parse_since, storable
 from ingest_worker.catalogue.twins import duplicate_of
 from ingest_worker.intake.packing import Body, pack
 from ingest_worker.intake.push import Accepted, Facts, Pushed, accept, checked_path, withdraw_pushed
@@ -31,7 +32,8 @@ router = APIRouter(prefix="/v1/documents", tags=["documents"], responses=PROBLEM
 
 _PUT_BODY = {
     "requestBody": {
-        "required": True,
+        "required": False,
+        "description": "Without one the document is empty.",
         "content": {
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
             envelope.MEDIA_TYPE: {"schema": envelope.Envelope.model_json_schema()},
@@ -48,7 +50,22 @@ _ACCEPTED: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.put("/{namespace}/{path:path}", status_code=202, responses=_ACCEPTED, openapi_extra=_PUT_BODY)
+class _NamespaceConvertor(Convertor[str]):
+    """The first part of a document's address, but for `by-id`, below which documents stand by their numbers."""
+
+    regex = "(?!by-id/)[^/]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("namespace", _NamespaceConvertor())
+
+
+@router.put("/{namespace:namespace}/{path:path}", status_code=202, responses=_ACCEPTED, openapi_extra=_PUT_BODY)
 async def put_document(request: Request) -> Response:
     """Push a document: the file itself, or `application/vnd.docwell+json` with a text and what is known of it.
 
@@ -112,7 +129,7 @@ def _said(done: Accepted, namespace: str, path: str, body: Body) -> Response:
     return answer(found, status=202 if done.changed else 200, headers=location)
 
 
-@router.delete("/{namespace}/{path:path}", status_code=202)
+@router.delete("/{namespace:namespace}/{path:path}", status_code=202)
 def delete_document(request: Request, namespace: str, path: str) -> Response:
     """Take a pushed document out of the index; `Location` names the job that does it."""
     held = services(request)
@@ -151,21 +168,15 @@ def list_documents(
     """Documents in order of their paths."""
     caller(request).check_list(namespace)
     filters = Filters(
-        namespace=_storable(namespace),
-        source=_storable(source),
+        namespace=storable(namespace),
+        source=storable(source),
         states=known_states(state or (), DocumentState),
         since=None if since is None else parse_since(since, now=datetime.now(UTC)),
-        path=_storable(path),
+        path=storable(path),
     )
     with services(request).pool.connection() as connection:
         page = listing.list_documents(connection, filters, limit=limit, cursor=cursor)
     return answer({"documents": page.rows, "next_cursor": page.next_cursor})
-
-
-def _storable(text: str | None) -> str | None:
-    if text is not None and "\0" in text:
-        raise BadQuestion("A filter holds a NUL character.", code="bad_filter")
-    return text
 
 
 def _seen(request: Request, connection: Connection[Any], document_id: uuid.UUID) -> listing.DocumentRow:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema, field_validator
 
 from ingest_worker.intake.push import Facts
 from shared.text import clean_text
@@ -29,8 +29,35 @@ def _name(text: str) -> str:
     return text
 
 
+PATH_SCHEMA = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 1024,
+    "pattern": r"^(?!.*(^|/)\.{0,2}(/|$))[^\x00-\x1f\x7f-\x9f\ufffd]+$",
+    "description": "Relative, with `/`; no empty part, `.` or `..`; at most 1,024 bytes in UTF-8. Its ending tells the format.",
+}
+"""What `checked_path` takes, as far as a pattern can say it."""
+
+_URL_SCHEMA = {
+    "anyOf": [
+        {
+            "type": "string",
+            "maxLength": 4000,
+            "pattern": r"^(https?://[A-Za-z0-9]+([.-][A-Za-z0-9]+)*(:[1-9][0-9]{0,3})?(/[!-~]*)?)?$",
+        },
+        {"type": "null"},
+    ]
+}
+Url = Annotated[str | None, Field(max_length=4000), WithJsonSchema(_URL_SCHEMA)]
+"""An address of http or https; the schema tells of most, not of names in other scripts."""
+
 Line = Annotated[str, StringConstraints(max_length=1000), AfterValidator(_one_line)]
-ShortName = Annotated[str, StringConstraints(max_length=200), AfterValidator(_name)]
+ShortName = Annotated[
+    str,
+    StringConstraints(max_length=200),
+    AfterValidator(_name),
+    WithJsonSchema({"type": "string", "maxLength": 200, "pattern": r"^[^,]*[^,\s\x00-\x1f][^,]*$"}),
+]
 
 
 class EnvelopeFacts(BaseModel):
@@ -44,7 +71,7 @@ class EnvelopeFacts(BaseModel):
     groups: list[ShortName] | None = Field(
         None, max_length=1000, description="Who may read it: `eng` means `group:eng`. Null or empty: all who see the namespace."
     )
-    url: str | None = Field(None, max_length=4000, description="Where people read it: http or https.")
+    url: Url = Field(None, description="Where people read it: http or https.")
     source_modified: datetime | None = Field(None, description="When its source last changed it; UTC unless it says otherwise.")
 
     @field_validator("url")
@@ -61,6 +88,13 @@ class EnvelopeFacts(BaseModel):
     @classmethod
     def _storable(cls, value: dict[str, Any]) -> dict[str, Any]:
         return {clean_text(name): _clean(one, 1) for name, one in value.items()}
+
+    @field_validator("source_modified", mode="before")
+    @classmethod
+    def _is_text(cls, value: object) -> object:
+        if isinstance(value, int | float):
+            raise ValueError("is a number; write the time as ISO 8601 (`2026-11-29T10:00:00Z`)")  # noqa: TRY004 - pydantic's way
+        return value
 
     @field_validator("source_modified")
     @classmethod

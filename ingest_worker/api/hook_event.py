@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
-from ingest_worker.api.envelope import EnvelopeFacts
+from ingest_worker.api.envelope import PATH_SCHEMA, EnvelopeFacts, Url
 from ingest_worker.intake.push import Facts
 from shared.config import NAME_PATTERN
 
@@ -21,11 +21,10 @@ class HookEvent(EnvelopeFacts):
 
     action: Literal["upsert", "delete"]
     namespace: Annotated[str, Field(pattern=NAME_PATTERN, description="Where the document belongs.")]
-    path: Annotated[str, Field(min_length=1, max_length=4096, description="Relative, with `/`; its ending tells the format.")]
+    path: Annotated[str, Field(min_length=1, max_length=4096), WithJsonSchema(PATH_SCHEMA)]
     content: str | None = Field(None, description="The whole text of the document.")
-    url: str | None = Field(
+    url: Url = Field(
         None,
-        max_length=4000,
         description="Where people read it: http or https. Without content and file a worker fetches the document from here.",
     )
     source_modified: datetime | None = Field(

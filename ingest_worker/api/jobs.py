@@ -13,7 +13,7 @@ from starlette.responses import Response
 from ingest_worker.api.answers import PROBLEMS, Limit, answer, services
 from ingest_worker.api.caller import caller
 from ingest_worker.catalogue import job_listing
-from ingest_worker.catalogue.asking import Conflict, Filters, known_states, parse_since
+from ingest_worker.catalogue.asking import Conflict, Filters, known_states, parse_since, storable
 from ingest_worker.catalogue.overview import read_status
 from ingest_worker.jobs import control
 from shared.documents import JobState
@@ -35,8 +35,8 @@ def list_jobs(
     """Jobs, newest first."""
     caller(request).check_list(namespace)
     filters = Filters(
-        namespace=None if namespace is None else namespace.replace("\0", "\ufffd"),
-        source=None if source is None else source.replace("\0", "\ufffd"),
+        namespace=storable(namespace),
+        source=storable(source),
         states=known_states(state or (), JobState),
         since=None if since is None else parse_since(since, now=datetime.now(UTC)),
         document_id=document_id,

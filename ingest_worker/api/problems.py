@@ -15,10 +15,12 @@ from psycopg_pool import PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route
 
 from ingest_worker.api.caller import Forbidden
 from ingest_worker.catalogue.asking import BadQuestion, Conflict, Unknown
 from ingest_worker.hooks.authentic import NotAuthentic
+from ingest_worker.intake.addresses import NotListed
 from shared.database import first_line
 from shared.errors import ConfigurationError, DocwellError, PermanentError, TransientError
 
@@ -39,6 +41,7 @@ class Malformed(PermanentError):
 _STATUS: Sequence[tuple[type[DocwellError], int]] = (
     (NotAuthentic, 401),
     (Forbidden, 403),
+    (NotListed, 403),
     (Unknown, 404),
     (Conflict, 409),
     (BadQuestion, 422),
@@ -74,8 +77,9 @@ def unavailable(detail: str, *, code: str, **more: Any) -> Response:
     return problem(503, detail, code=code, headers={"Retry-After": str(RETRY_AFTER_SECONDS)}, **more)
 
 
-def install(app: FastAPI) -> None:
-    """Answer every error of this application with a problem document."""
+def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Answer every error of this application, which has these routes, with a problem document."""
+    app.state.routes = routes
     app.add_exception_handler(DocwellError, _docwell_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
@@ -115,7 +119,7 @@ def invalid(found: Sequence[Mapping[str, Any]]) -> Response:
     return problem(422, f"The request does not fit: {detail}.", code="invalid", errors=errors)
 
 
-async def _http_error(_request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     sentences = {
@@ -123,7 +127,19 @@ async def _http_error(_request: Request, error: Exception) -> Response:
         405: ("This route does not take this method.", "method_not_allowed"),
     }
     detail, code = sentences.get(error.status_code, (error.detail, HTTPStatus(error.status_code).name.lower()))
-    return problem(error.status_code, detail, code=code, headers=error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return problem(error.status_code, detail, code=code, headers=headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """What this address takes: its methods may be those of several routes."""
+    found: set[str] = set()
+    for route in request.app.state.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return found
 
 
 async def _crash(_request: Request, error: Exception) -> Response:

@@ -34,7 +34,14 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=PROBLEMS)
 DATABASE_SECONDS = 2.0
 """How long a sender waits for a free connection before it is told to come again."""
 
-_EVENT_SCHEMA = HookEvent.model_json_schema()
+_EVENT_SCHEMA = {
+    **HookEvent.model_json_schema(),
+    "anyOf": [
+        {"properties": {"action": {"const": "delete"}}},
+        {"required": ["content"], "properties": {"action": {"const": "upsert"}, "content": {"type": "string"}}},
+        {"required": ["url"], "properties": {"action": {"const": "upsert"}, "url": {"type": "string", "minLength": 1}}},
+    ],
+}
 _HEADERS = [
     {
         "name": standard.ID,
@@ -66,7 +73,8 @@ _BODY = {
             "schema": {
                 "type": "object",
                 "required": ["event"],
-                "properties": {"event": _EVENT_SCHEMA, "file": {"type": "string", "format": "binary"}},
+                "additionalProperties": False,
+                "properties": {"event": HookEvent.model_json_schema(), "file": {"type": "string", "format": "binary"}},
             },
             "encoding": {"event": {"contentType": "application/json"}},
         },

@@ -80,6 +80,17 @@ def known_states(names: Iterable[str], states: type[StrEnum]) -> tuple[str, ...]
     return tuple(wanted)
 
 
+def storable(text: str | None) -> str | None:
+    """A filter as PostgreSQL takes it.
+
+    Raises:
+        BadQuestion: it holds a NUL character.
+    """
+    if text is not None and "\0" in text:
+        raise BadQuestion("A filter holds a NUL character.", code="bad_filter")
+    return text
+
+
 _AGO = re.compile(r"(\d{1,9})\s*(s|m|h|d|w)")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 

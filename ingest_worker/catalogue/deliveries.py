@@ -115,11 +115,12 @@ def note_deleted(
 
 _PRUNE: LiteralString = """
     DELETE FROM docwell.delivery WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM docwell.delivery WHERE received_at < now() - make_interval(days => %s) LIMIT %s
+        SELECT ctid FROM docwell.delivery WHERE received_at < now() - make_interval(days => %s)
+        ORDER BY received_at LIMIT %s FOR UPDATE SKIP LOCKED
     ))
 """
 
 
-def prune(connection: Connection[Any], *, most: int = 1000) -> int:
-    """Forget deliveries of more than thirty days ago, at most so many; returns how many."""
+def prune(connection: Connection[Any], *, most: int) -> int:
+    """Forget deliveries of more than thirty days ago, at most so many, those first that nobody holds; returns how many."""
     return connection.execute(_PRUNE, (KEPT_DAYS, most)).rowcount

@@ -12,6 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_netw
 import httpx
 
 from ingest_worker.catalogue.asking import BadQuestion
+from shared.errors import PermanentError
 from shared.hosts import DEFAULT_PORTS, HostRule
 
 Address = IPv4Address | IPv6Address
@@ -23,11 +24,16 @@ _PRIVATE = tuple(
 _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 
 
+class NotListed(PermanentError):
+    """No setting lets this host be fetched from."""
+
+
 def checked_address(url: str, *, allowed: Sequence[HostRule]) -> httpx.URL:
     """An address that the list of hosts lets in. No message holds its query, which may be a signature.
 
     Raises:
-        BadQuestion: it is no address of http or https, holds a user or password, or its host is not in the list.
+        BadQuestion: it is no address of http or https, or holds a user or password.
+        NotListed: its host is not in the list.
     """
     try:
         parsed = httpx.URL(url)
@@ -39,12 +45,12 @@ def checked_address(url: str, *, allowed: Sequence[HostRule]) -> httpx.URL:
     if parsed.userinfo:
         raise BadQuestion("The `url` holds a user name or a password; these would be stored. Leave them out.", code="bad_url")
     if not allowed:
-        raise BadQuestion(
+        raise NotListed(
             f"{host} cannot be fetched from: no host is. List it in DOCWELL_FETCH_ALLOWED_HOSTS, or send the content.",
             code="fetch_off",
         )
     if not any(rule.admits(scheme, host, port_of(parsed)) for rule in allowed):
-        raise BadQuestion(
+        raise NotListed(
             f"{shown(parsed)} cannot be fetched from: DOCWELL_FETCH_ALLOWED_HOSTS does not list this host, scheme and port.",
             code="host_not_allowed",
         )

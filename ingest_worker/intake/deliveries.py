@@ -22,6 +22,9 @@ Status = Literal["accepted", "unchanged", "superseded", "duplicate"]
 
 _ATTEMPTS = 3
 
+_FORGOTTEN_EACH = 2
+"""Old deliveries that go with each new one: so their number follows what comes in thirty days, and nobody has to sweep."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
@@ -85,6 +88,7 @@ def _deliver(connection: Connection[Any], delivery: Delivery, event: Pushed | De
         document_id=outcome.document_id,
         job_id=outcome.job_id,
     )
+    deliveries.prune(connection, most=_FORGOTTEN_EACH)
     return outcome
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 
 from ingest_worker.catalogue.asking import BadQuestion
-from ingest_worker.intake.addresses import checked_address, host_of, port_of, refusal, shown
+from ingest_worker.intake.addresses import NotListed, checked_address, host_of, port_of, refusal, shown
 from ingest_worker.intake.packing import Body, Taker
 from ingest_worker.intake.read import Refused
 from shared.config import Settings
@@ -94,15 +94,15 @@ class Fetcher:
     def _checked(self, url: str) -> httpx.URL:
         try:
             return checked_address(url, allowed=self.allowed)
-        except BadQuestion as error:
+        except (BadQuestion, NotListed) as error:
             raise PermanentError(str(error), code=error.code) from None
 
     def _redirected(self, address: httpx.URL, location: str) -> httpx.URL:
         try:
             return checked_address(str(address.join(location)), allowed=self.allowed)
-        except (BadQuestion, httpx.InvalidURL, ValueError) as error:
-            why = str(error) if isinstance(error, BadQuestion) else "That is no address."
-            code = error.code if isinstance(error, BadQuestion) else "bad_url"
+        except (BadQuestion, NotListed, httpx.InvalidURL, ValueError) as error:
+            why = str(error) if isinstance(error, PermanentError) else "That is no address."
+            code = error.code if isinstance(error, PermanentError) else "bad_url"
             raise PermanentError(f"{shown(address)} leads elsewhere. {why}", code=code) from None
 
     def _addresses(self, address: httpx.URL) -> list[str]:

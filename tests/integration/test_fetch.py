@@ -396,7 +396,7 @@ def test_an_address_with_a_query_is_shown_to_nobody_and_one_without_is(sender: S
 def test_a_host_that_is_not_listed_is_said_to_the_sender_at_once(sender: Sender, site: Site) -> None:
     for url in ("https://evil.example/a?sig=s3cret", "http://127.0.0.1/a?sig=s3cret"):
         response = sender.send(path="a.md", url=url)
-        assert (response.status_code, response.json()["code"]) == (422, "host_not_allowed")
+        assert (response.status_code, response.json()["code"]) == (403, "host_not_allowed")
         assert "s3cret" not in response.text
 
 
