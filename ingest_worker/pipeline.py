@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import Connection
 
-from ingest_worker import rollback, spaces
+from ingest_worker import rollback
+from ingest_worker.beside import embed_beside
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.documents import Beginning, Content, JobDocument
 from ingest_worker.catalogue.sources import ensure_audience
 from ingest_worker.catalogue.vectors import inputs_with_vector
-from ingest_worker.embedding import embed, identify, record_embedding, shares_of
+from ingest_worker.embedding import embed, record_embedding, shares_of
 from ingest_worker.enrich import again
 from ingest_worker.enrich.step import Enricher, Wanted
 from ingest_worker.intake.fetching import fetch_pending
@@ -36,6 +37,7 @@ from ingest_worker.parse.fingerprint import ocr_settings, parser_fingerprint
 from ingest_worker.parse.ocr import ocr_identity
 from ingest_worker.parsing import heading_mark, parse_and_chunk
 from ingest_worker.publish import NewVersion, Swap, VectorsMissing, publish, unpublish, withdraw
+from ingest_worker.spaces import Beside, Models, SpaceChanged
 from ingest_worker.work import Work
 from shared.config import Settings
 from shared.database import Pool
@@ -58,6 +60,7 @@ class Tools:
     embedder: Callable[[], Embedder]
     work: Work = field(default_factory=Work)
     enricher: Enricher = field(default_factory=Enricher)
+    models: Models = field(default_factory=Models)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,23 +249,42 @@ def serve(ready: Sequence[Ready], tools: Tools) -> list[JobReport]:
     Raises:
         PermanentError, TransientError, LeaseLost: nothing was written.
     """
+    for _ in range(_ROUNDS):
+        try:
+            return _embed_and_publish(ready, tools)
+        except SpaceChanged:
+            continue
+    raise TransientError("The embedding model of the index was changed again and again meanwhile.", code="space_changed")
+
+
+def _embed_and_publish(ready: Sequence[Ready], tools: Tools) -> list[JobReport]:
     held = [one.job for one in ready]
     chunks = {chunk.input_id: chunk for one in ready for chunk in one.version.chunks}
-    embedder = tools.embedder()
-    fingerprint = identify(embedder)
+    targets = tools.models.targets(tools.pool, tools.embedder, tools.settings)
+    space, embedder, model = targets.active.space, targets.active.embedder, targets.active.model
     with tools.pool.connection() as connection:
-        space = spaces.active_space(connection, fingerprint)
         wanted = chunks.keys() - inputs_with_vector(connection, space.space_id, list(chunks))
+    beside: Beside | None = None
     vectors: dict[uuid.UUID, NDArray[np.float32]] = {}
     for _ in range(_ROUNDS):
         missing = {key: chunk for key, chunk in chunks.items() if key in wanted}
         if missing:
             with tools.work.stage("embed", held):
-                vectors |= embed(embedder, missing, work=tools.work, pay=partial(_pay, ready, tools, fingerprint.model))
+                vectors |= embed(embedder, missing, work=tools.work, pay=partial(_pay, ready, tools, model))
+        if targets.beside is not None and beside is None:
+            pay = partial(_pay, ready, tools, targets.beside.model)
+            beside = embed_beside(targets.beside, chunks, pool=tools.pool, models=tools.models, work=tools.work, pay=pay)
         swaps = _swaps(ready, set(vectors))
         try:
             with tools.work.stage("publish", held), tools.pool.connection() as connection:
-                done = publish(connection, swaps, space=space, vectors=vectors, keep_versions=tools.settings.keep_versions)
+                done = publish(
+                    connection,
+                    swaps,
+                    space=space,
+                    vectors=vectors,
+                    keep_versions=tools.settings.keep_versions,
+                    beside=beside,
+                )
         except VectorsMissing as gone:
             wanted = set(gone.inputs)
             continue

@@ -23,6 +23,7 @@ from ingest_worker.catalogue.terms import Weight, insert_terms
 from ingest_worker.catalogue.vectors import Space, insert_vectors
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob, Success
+from ingest_worker.spaces import Beside, hold_spaces
 from shared.documents import Chunk, DocumentState
 from shared.errors import DocwellError
 
@@ -124,22 +125,26 @@ def publish(
     space: Space,
     vectors: Mapping[uuid.UUID, NDArray[np.float32]],
     keep_versions: int,
+    beside: Beside | None = None,
 ) -> list[Published]:
     """Serve these versions instead of the ones before, and end their jobs, in one transaction: all of them or none.
 
     Chunks that a served version holds already keep their rows and vectors untouched. `vectors` holds the new ones by
-    `Chunk.input_id`, float32 of the space's dimension.
+    `Chunk.input_id`, float32 of the space's dimension. What `beside` lacks is filled in later.
 
     Raises:
         LeaseLost: one of the jobs is ours no more; nothing was written.
         VectorsMissing: vectors counted on are gone; nothing was written.
+        SpaceChanged: the space is not the active one any more; nothing was written.
     """
     with connection.transaction():
+        still = hold_spaces(connection, space, beside.space if beside is not None else None)
         jobs.fence(connection, *(swap.job for swap in swaps))
         held = _hold_documents(connection, [swap.job.document_id for swap in swaps])
         live = [swap for swap in swaps if held[swap.job.document_id].instead(swap.version) is None]
         if live:
-            _swap(connection, live, held, space=space, vectors=vectors, keep_versions=keep_versions)
+            spaces = [(space, vectors), *([(still, beside.vectors)] if still is not None and beside is not None else [])]
+            _swap(connection, live, held, spaces=spaces, keep_versions=keep_versions)
         return _end(connection, swaps, held)
 
 
@@ -153,8 +158,7 @@ def _swap(
     swaps: Sequence[Swap],
     held: Mapping[uuid.UUID, _Held],
     *,
-    space: Space,
-    vectors: Mapping[uuid.UUID, NDArray[np.float32]],
+    spaces: Sequence[tuple[Space, Mapping[uuid.UUID, NDArray[np.float32]]]],
     keep_versions: int,
 ) -> None:
     kept = [swap for swap in swaps if held[swap.job.document_id].only_keeps(swap.version)]
@@ -169,16 +173,17 @@ def _swap(
     leaving = (old | rows.chunk_owners(connection, [*doomed, *again])) - new.keys()
     added = {owner: chunk for owner, chunk in new.items() if owner not in old}
     made = added | _by_owner(kept)
+    told_otherwise: set[tuple[int, uuid.UUID]] = set()
     if any(version.contexts for version in versions):
-        staying_chunks = {owner: chunk for owner, chunk in new.items() if owner in old}
-        added |= {owner: new[owner] for owner in rows.with_other_input(connection, staying_chunks)}
+        told_otherwise = rows.with_other_input(connection, {owner: chunk for owner, chunk in new.items() if owner in old})
+        added |= {owner: new[owner] for owner in told_otherwise}
 
     rows.insert_chunks(connection, made)
     inputs = rows.hold(connection, leaving | made.keys() | added.keys())
-    changed = {owner: chunk for owner, chunk in added.items() if inputs[owner] != chunk.input_id}
+    changed = {owner: chunk for owner, chunk in added.items() if owner in told_otherwise or inputs[owner] != chunk.input_id}
     left = rows.change_context(connection, changed, inputs) if changed else {}
     owners = {(audience, chunk.input_id) for (audience, _), chunk in added.items()}
-    missing = insert_vectors(connection, space, owners, vectors)
+    missing, *_ = [insert_vectors(connection, space, owners, vectors) for space, vectors in spaces]
     if missing:
         raise VectorsMissing(frozenset(missing))
     entered = insert_terms(connection, added)
@@ -187,9 +192,7 @@ def _swap(
     rows.insert_places(connection, [(version.version_id, version.audience_id, version.chunks) for version in versions])
     _write_facts(connection, serving, kept)
     take_out(connection, doomed, leaving, entered, {version.audience_id for version in versions})
-    with_contexts = [swap.job.document_id for swap in swaps if swap.version.contexts]
-    if with_contexts:
-        contexts.settle(connection, with_contexts)
+    contexts.settle(connection, [swap.job.document_id for swap in swaps if swap.version.contexts])
 
 
 def _by_owner(swaps: Sequence[Swap]) -> dict[tuple[int, uuid.UUID], Chunk]:
@@ -366,6 +369,8 @@ def withdraw(
     rows.hold(connection, leaving)
     connection.execute(_UNSERVE, {"document": document_id, "state": state.value, "code": code, "reason": reason})
     take_out(connection, doomed, leaving, {}, {held.audience_id})
+    if state in {DocumentState.DELETED, DocumentState.EXCLUDED}:
+        contexts.forget(connection, document_id)
 
 
 def unpublish(connection: Connection[Any], job: ClaimedJob) -> bool:
@@ -381,7 +386,6 @@ def unpublish(connection: Connection[Any], job: ClaimedJob) -> bool:
         if connection.execute(_FORGET_ERASED, (job.document_id,)).rowcount:
             return False
         withdraw(connection, job.document_id, state=DocumentState.DELETED)
-        contexts.forget(connection, job.document_id)
         rerun = jobs.succeed(connection, job, "deleted")
         if rerun:
             catalogue.record_queued(connection, job.document_id)

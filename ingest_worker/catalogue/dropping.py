@@ -17,7 +17,7 @@ _HOLD_DOCUMENTS: LiteralString = """
     SELECT document_id FROM docwell.document WHERE namespace_id = %s ORDER BY document_id FOR UPDATE
 """
 _AUDIENCES: LiteralString = "SELECT audience_id FROM docwell.audience WHERE namespace_id = %s"
-_SPACES: LiteralString = "SELECT space_id FROM docwell.embedding_space ORDER BY space_id"
+_SPACES: LiteralString = "SELECT space_id FROM docwell.embedding_space WHERE NOT is_dropped ORDER BY space_id"
 _UNSERVE: LiteralString = "UPDATE docwell.document SET served_version_id = NULL WHERE namespace_id = %s"
 _VECTORS = sql.SQL("DELETE FROM {table} WHERE audience_id = ANY (%s)")
 

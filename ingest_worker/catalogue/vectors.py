@@ -97,7 +97,7 @@ def insert_vectors(
     return {input_id for audience, input_id in elsewhere if (audience, input_id) not in borrowed}
 
 
-_SPACES = "SELECT space_id FROM docwell.embedding_space ORDER BY space_id"
+_SPACES = "SELECT space_id FROM docwell.embedding_space WHERE NOT is_dropped ORDER BY space_id"
 _REMOVE = sql.SQL("DELETE FROM {table} WHERE audience_id = %s AND input_id = ANY (%s)")
 
 

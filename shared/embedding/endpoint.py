@@ -17,7 +17,10 @@ OPENAI_URL = "https://api.openai.com/v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """`local`: a model folder, or the bundled model when `model_path` is None. `openai`: a server with `/v1/embeddings`."""
+    """`local`: a model folder, or the bundled model when `model_path` is None. `openai`: a server with `/v1/embeddings`.
+
+    `again` tells a model apart from the one that had its name before.
+    """
 
     provider: str
     model: str | None = None
@@ -27,12 +30,19 @@ class Endpoint:
     query_prefix: str = ""
     passage_prefix: str = ""
     model_path: str | None = None
+    again: str = ""
 
     @property
     def address(self) -> str:
         """Scheme, host and port that are asked; the local models have none."""
         parts = urlsplit(self.base_url or OPENAI_URL)
         return f"{parts.scheme}://{parts.hostname}:{parts.port or ''}" if self.provider == "openai" else "local"
+
+    @property
+    def revision(self) -> str:
+        """What prefixes, and `again`, add to the identity of a model behind an API; nothing without any."""
+        said = f"query={self.query_prefix!r} passage={self.passage_prefix!r}" if self.query_prefix or self.passage_prefix else ""
+        return " ".join(part for part in (said, f"again={self.again}" if self.again else "") if part)
 
     def to_json(self) -> dict[str, Any]:
         """What a database keeps: no user and password of the address."""
@@ -49,7 +59,7 @@ class Endpoint:
             return False
         if provider != "openai":
             return True
-        named = (self.model, self.dimension or dimension, prefix_revision(self.query_prefix, self.passage_prefix))
+        named = (self.model, self.dimension or dimension, self.revision)
         return named == (model, dimension, revision)
 
 
@@ -81,8 +91,3 @@ def key_for(endpoint: Endpoint, settings: Settings) -> str | None:
     is_own = endpoint == own or (settings.reindex_api_key is None and endpoint.address == own.address)
     key: SecretStr | None = settings.embedding_api_key if is_own else settings.reindex_api_key
     return key.get_secret_value() if key else None
-
-
-def prefix_revision(query_prefix: str, passage_prefix: str) -> str:
-    """What prefixes add to the identity of a model; nothing without any."""
-    return f"query={query_prefix!r} passage={passage_prefix!r}" if query_prefix or passage_prefix else ""

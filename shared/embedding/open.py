@@ -84,6 +84,7 @@ def _open_openai(endpoint: Endpoint, settings: Settings) -> Embedder:
         query_prefix=endpoint.query_prefix,
         passage_prefix=endpoint.passage_prefix,
         api_version=endpoint.api_version,
+        revision=endpoint.revision,
         limiter=_limiter(endpoint, settings),
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 
 from shared.embedding import openai_answers as answers
-from shared.embedding.endpoint import OPENAI_URL, prefix_revision
+from shared.embedding.endpoint import OPENAI_URL
 from shared.embedding.fingerprint import Fingerprint
 from shared.embedding.limiter import Limiter, Unlimited
 from shared.embedding.openai_answers import Timeout, TooMuch
@@ -44,7 +44,8 @@ class OpenAIEmbedder:
     server where it can choose (`dimensions`), and checked in each answer; when None it is learnt from the first answer. The
     prefixes are put before each text, and before each part of one that is too long. With an `api_version` the server is asked as
     Azure wants it: `{base_url}/embeddings?api-version=…` where the address names a deployment, else with the model as the
-    deployment, and the key in the header `api-key`. `limiter` is asked before each call.
+    deployment, and the key in the header `api-key`. `revision` tells its vectors apart from those of the same name (see
+    `Endpoint.revision`). `limiter` is asked before each call.
 
     Raises:
         ConfigurationError: OpenAI's own server is used without a key.
@@ -60,6 +61,7 @@ class OpenAIEmbedder:
         query_prefix: str = "",
         passage_prefix: str = "",
         api_version: str | None = None,
+        revision: str = "",
         limiter: Limiter | None = None,
         timeout: float = 60.0,
         sleep: Callable[[float], None] = time.sleep,
@@ -74,6 +76,7 @@ class OpenAIEmbedder:
         self._url = base_url or OPENAI_URL
         self._prefixes = {Role.QUERY: query_prefix, Role.PASSAGE: passage_prefix}
         self._api_version = api_version
+        self._revision = revision
         self._limiter = limiter or Unlimited()
         self._key = api_key or "none"
         self._model = model
@@ -95,8 +98,7 @@ class OpenAIEmbedder:
         if self._dimension is None:
             self.embed(["dimension"], Role.QUERY)
         assert self._dimension is not None  # noqa: S101 - every answer sets it
-        revision = prefix_revision(self._prefixes[Role.QUERY], self._prefixes[Role.PASSAGE])
-        return Fingerprint(provider="openai", model=self._model, dimension=self._dimension, revision=revision)
+        return Fingerprint(provider="openai", model=self._model, dimension=self._dimension, revision=self._revision)
 
     def embed(self, texts: Sequence[str], role: Role) -> Vectors:
         """See `Embedder.embed`. The role decides on the prefix, and how patiently is retried.
