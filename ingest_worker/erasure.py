@@ -16,11 +16,12 @@ from typing import Any
 
 from psycopg import Connection, errors
 
-from ingest_worker.catalogue import chunks, erasing, erasures
+from ingest_worker.catalogue import chunks, contexts, erasing, erasures
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.asking import Unknown
 from ingest_worker.catalogue.erasures import Place
 from ingest_worker.catalogue.listing import unknown_document
+from ingest_worker.enrich import again
 from ingest_worker.intake.read import Gone, read_bytes
 from ingest_worker.jobs import table as jobs
 from ingest_worker.publish import take_out
@@ -47,6 +48,7 @@ class Removed:
     jobs: int
     pushed_bytes: int
     usage_rows: int
+    contexts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,8 +193,11 @@ def _erase(connection: Connection[Any], document_id: uuid.UUID, present: _Presen
     take_out(connection, doomed, leaving, {}, erasing.audiences_of(connection, {document_id, *sharing}))
     after = erasing.count_rows(connection, leaving, inputs)
     gone = before - after
+    taken = contexts.take_back(connection, {document_id, *sharing})
     own = erasing.drop_document(connection, document_id)
     others, queued = _leave_others(connection, sharing, digests, erasure_id, max_attempts)
+    holders = erasing.holders_of(connection, taken.passages)
+    queued += len(again.ask(connection, sorted(holders), max_attempts=max_attempts))
     return Receipt(
         erasure_id=erasure_id,
         erased_at=erased_at,
@@ -205,6 +210,7 @@ def _erase(connection: Connection[Any], document_id: uuid.UUID, present: _Presen
             jobs=own.jobs,
             pushed_bytes=own.pushed_bytes,
             usage_rows=own.usage_rows,
+            contexts=taken.contexts,
         ),
         blocked=Blocked(source=place.source, namespace=place.namespace, path=place.path, sha256=tuple(sorted(digests))),
         others=others,

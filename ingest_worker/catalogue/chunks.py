@@ -70,9 +70,9 @@ def hold(connection: Connection[Any], chunks: Iterable[tuple[int, uuid.UUID]]) -
 
 _OTHER_INPUT = """
     SELECT c.audience_id, c.chunk_id FROM docwell.chunk c
-    JOIN unnest(%(audiences)s::integer[], %(ids)s::uuid[], %(inputs)s::uuid[]) AS wanted (audience_id, chunk_id, input_id)
-        USING (audience_id, chunk_id)
-    WHERE c.input_id <> wanted.input_id
+    JOIN unnest(%(audiences)s::integer[], %(ids)s::uuid[], %(inputs)s::uuid[], %(contexts)s::text[])
+        AS wanted (audience_id, chunk_id, input_id, context) USING (audience_id, chunk_id)
+    WHERE c.input_id <> wanted.input_id OR c.context IS DISTINCT FROM wanted.context
 """
 
 
@@ -82,6 +82,7 @@ def with_other_input(connection: Connection[Any], chunks: Mapping[tuple[int, uui
         "audiences": [audience for audience, _ in chunks],
         "ids": [chunk_id for _, chunk_id in chunks],
         "inputs": [chunk.input_id for chunk in chunks.values()],
+        "contexts": [chunk.context for chunk in chunks.values()],
     }
     return set(connection.execute(_OTHER_INPUT, values).fetchall())
 

@@ -196,6 +196,8 @@ _PRUNE: LiteralString = """
 
 def settle(connection: Connection[Any], documents: Sequence[uuid.UUID]) -> None:
     """These documents are published: nothing is asked of them any more, and contexts that no version holds go."""
+    if not documents:
+        return
     connection.execute(_SETTLE, (list(documents),))
     connection.execute(_PRUNE, (list(documents),))
 
@@ -227,16 +229,24 @@ _OUTDATE: LiteralString = """
 """
 
 
-def take_back(connection: Connection[Any], documents: Collection[uuid.UUID]) -> set[Owner]:
-    """Erase the contexts that tell of these documents, on passages of others too; returns those, whose vectors are yet to follow.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """Contexts that were erased, and passages that were searched by one of them, whose vectors are yet to follow."""
+
+    contexts: int
+    passages: set[Owner]
+
+
+def take_back(connection: Connection[Any], documents: Collection[uuid.UUID]) -> Taken:
+    """Erase the contexts that tell of these documents, on passages of others too.
 
     In the transaction of an erasure, which holds every publisher off.
     """
-    lent = set(connection.execute(_BORROWED, (list(documents),)).fetchall())
+    lent: set[Owner] = set(connection.execute(_BORROWED, (list(documents),)).fetchall())
     if lent:
         connection.execute(_OUTDATE, {"audiences": [audience for audience, _ in lent], "ids": [chunk for _, chunk in lent]})
-    connection.execute("DELETE FROM docwell.chunk_context WHERE document_id = ANY (%s)", (list(documents),))
-    return lent
+    gone = connection.execute("DELETE FROM docwell.chunk_context WHERE document_id = ANY (%s)", (list(documents),)).rowcount
+    return Taken(contexts=gone, passages=lent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,7 +126,7 @@ _INPUTS: LiteralString = """
     SELECT c.audience_id, c.input_id FROM docwell.chunk c
     JOIN unnest(%(audiences)s::integer[], %(ids)s::uuid[]) AS wanted (audience_id, chunk_id) USING (audience_id, chunk_id)
 """
-_SPACES: LiteralString = "SELECT space_id FROM docwell.embedding_space ORDER BY space_id"
+_SPACES: LiteralString = "SELECT space_id FROM docwell.embedding_space WHERE NOT is_dropped ORDER BY space_id"
 
 
 def inputs_of(connection: Connection[Any], chunks: Collection[Owner]) -> set[Owner]:
@@ -253,7 +253,7 @@ def leave_others(
 _VACUUM = sql.SQL("VACUUM (INDEX_CLEANUP ON) {tables}")
 _TABLES = (
     *("chunk", "chunk_terms", "version", "version_chunk", "document", "job", "pushed_content"),
-    *("usage_event", "usage_passage"),
+    *("usage_event", "usage_passage", "chunk_context"),
 )
 
 

@@ -47,15 +47,19 @@ class Orders:
     clock: Callable[[], float] = time.monotonic
 
 
-def estimate(part: Part, chunk: Chunk, *, is_first: bool) -> TokenUse:
-    """What a call for a passage of this part will use, about; the first one of a part writes the cache that the others read."""
+def estimate(part: Part, chunk: Chunk, *, is_first: bool, is_cached: bool = True) -> TokenUse:
+    """What a call for a passage of this part will use, about; the first one of a part writes the cache that the others read.
+
+    Not `is_cached`: the part is too short for the service's cache.
+    """
     shown = int((part.tokens + _AROUND_TOKENS) * _ESTIMATE)
+    own = int(chunk.tokens * _ESTIMATE) + 50
     return TokenUse(
         calls=1,
-        input_tokens=int(chunk.tokens * _ESTIMATE) + 50,
+        input_tokens=own if is_cached else own + shown,
         output_tokens=MOST_ANSWER_TOKENS // 2,
-        cache_read_tokens=0 if is_first else shown,
-        cache_write_tokens=shown if is_first else 0,
+        cache_read_tokens=shown if is_cached and not is_first else 0,
+        cache_write_tokens=shown if is_cached and is_first else 0,
     )
 
 
@@ -73,6 +77,7 @@ class _Buyer:
         self._orders = orders
         self._until = orders.clock() + orders.seconds
         self._refused = 0
+        self._is_cached = True
         self._under_way: dict[Future[Answer], tuple[int, TokenUse]] = {}
 
     def run(self, parts: Sequence[Part], missing: set[int]) -> Stop | None:
@@ -107,7 +112,7 @@ class _Buyer:
     def _may_ask(self, part: Part, place: int, *, is_first: bool) -> Stop | None:
         if self._orders.clock() > self._until:
             return Stop(code="time", reason=f"It took longer than {self._orders.seconds:g} seconds; the rest follows.")
-        use = estimate(part, self._chunks[place], is_first=is_first)
+        use = self._estimate(part, place, is_first=is_first)
         for _, reserved in self._under_way.values():
             use += reserved
         return self._orders.refusal(use)
@@ -115,7 +120,10 @@ class _Buyer:
     def _submit(self, pool: ThreadPoolExecutor, part: Part, place: int, *, is_first: bool) -> None:
         chunk = self._chunks[place]
         future = pool.submit(self._model.ask, part.shown, question(chunk))
-        self._under_way[future] = (place, estimate(part, chunk, is_first=is_first))
+        self._under_way[future] = (place, self._estimate(part, place, is_first=is_first))
+
+    def _estimate(self, part: Part, place: int, *, is_first: bool) -> TokenUse:
+        return estimate(part, self._chunks[place], is_first=is_first, is_cached=is_first or self._is_cached)
 
     def _collect_all(self) -> Stop | None:
         stop: Stop | None = None
@@ -139,6 +147,8 @@ class _Buyer:
             return Stop(code=error.code, reason=str(error), retry_after=error.retry_after, is_outage=True)
         except PermanentError as error:
             answer = error
+        if isinstance(answer, Answer):
+            self._is_cached = answer.use.cache_read_tokens + answer.use.cache_write_tokens > 0
         self._orders.keep(place, answer)
         self._refused = self._refused + 1 if isinstance(answer, DocwellError) else 0
         if self._refused >= _MOST_REFUSED:

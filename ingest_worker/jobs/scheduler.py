@@ -10,6 +10,7 @@ import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 
+from ingest_worker.enrich.again import ask_for_due
 from ingest_worker.indexing import index_some, refresh_statistics
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.lost import UNKNOWN, take_back
@@ -57,6 +58,7 @@ def tick(settings: Settings, pool: Pool, wake: Wake, *, rng: random.Random) -> i
         with connection.transaction():
             for job in jobs.expired(connection):
                 take_back(connection, job, UNKNOWN, rng=rng)
+        ask_for_due(connection, settings)
         due = jobs.due(connection, cap=settings.worker_concurrency or 8)
     if due:
         wake(due)

@@ -27,6 +27,7 @@ from psycopg_pool import PoolTimeout
 from ingest_worker.batch import Ended, Pace, run_jobs
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.work_totals import add_totals
+from ingest_worker.enrich.step import Enricher
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.celery_app import WORK, make_app
 from ingest_worker.jobs.identity import is_gone, neighbours, worker_name
@@ -36,6 +37,8 @@ from ingest_worker.jobs.table import ClaimedJob, LeaseLost
 from ingest_worker.parse.cage import CageLimits, ParserCage
 from ingest_worker.parse.fingerprint import ocr_settings
 from ingest_worker.pipeline import JobReport, Tools
+from ingest_worker.reindexing.fill import fill_some
+from ingest_worker.spaces import Models
 from ingest_worker.work import JOBS_FINISHED, Work
 from shared.config import Settings
 from shared.database import check_schema, connect, first_line, open_pool
@@ -87,6 +90,8 @@ class Worker:
             )
         )
         self._embedder: Embedder | None = None
+        self._enricher = Enricher()
+        self._models = Models()
         self._turn = threading.Lock()
         self._closing = threading.Event()
 
@@ -101,6 +106,8 @@ class Worker:
         if self._turn.acquire(blocking=False):
             self._cage.close()
             self._pool.close()
+            self._enricher.close()
+            self._models.close()
             close = getattr(self._embedder, "close", None)
             if close is not None:
                 close()
@@ -133,6 +140,8 @@ class Worker:
                         connection, worker=self._name, lease_seconds=self._settings.job_lease_seconds, limit=_CLAIMED_AT_ONCE
                     )
                 if not claimed:
+                    if self._fill():
+                        continue
                     break
                 done += self._run(claimed, clock)
             except (psycopg.OperationalError, PoolTimeout) as error:
@@ -140,6 +149,10 @@ class Worker:
                 log.warning("database_unreachable", error=first_line(error), cure="Jobs wait for it, and go on by themselves.")
                 break
         return done
+
+    def _fill(self) -> bool:
+        """Where no job is due, go on with a reindex for one batch."""
+        return fill_some(self._pool, self._models, self._open_embedder, self._settings, self._books)
 
     def _pick_up(self, connection: Connection[Any]) -> None:
         """What PostgreSQL's going interrupted is tried again. The attempt counts: it may have been the document's doing."""
@@ -150,7 +163,15 @@ class Worker:
     def _run(self, claimed: Sequence[ClaimedJob], clock: Callable[[], float]) -> int:
         """Run these jobs, with their leases kept alive, to their ends in the job table; returns how many ended."""
         began = clock()
-        tools = Tools(settings=self._settings, pool=self._pool, cage=self._cage, embedder=self._open_embedder, work=self._books)
+        tools = Tools(
+            settings=self._settings,
+            pool=self._pool,
+            cage=self._cage,
+            embedder=self._open_embedder,
+            work=self._books,
+            enricher=self._enricher,
+            models=self._models,
+        )
         held = {job.job_id: job for job in claimed}
         self._outages += 1
         with self._heartbeat(held):
