@@ -126,6 +126,10 @@ class Settings(BaseModel):
     anthropic_api_key: SecretStr | None = None
     anthropic_base_url: str | None = None
 
+    ask_model: str = "claude-sonnet-5"
+    ask_mcp_url: str | None = None
+    ask_token: SecretStr | None = None
+
     webhook_secrets: Secrets = ()
     fetch_allowed_hosts: Words = ()
     fetch_private_hosts: Words = ()

@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "up": ("processes", "up"),
     "ingest": ("ingest", "ingest"),
     "search": ("search", "search"),
+    "ask": ("ask", "ask"),
     "why": ("why", "why"),
     "eval": ("evaluate", "evaluate"),
     "documents": ("documents", None),
