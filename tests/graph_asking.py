@@ -15,7 +15,7 @@ from ingest_worker.sources.sharepoint import SharePointSource, open_source
 from ingest_worker.sources.sharepoint.permissions import readers_of
 from shared.errors import TransientError
 from shared.source_settings import SharePointSettings
-from tests.graph_drives import StandInDrive, Thing
+from tests.graph_drives import StandInDrive, StandInSite, Thing
 from tests.graph_stand_in import CLIENT_ID, SECRET, TENANT, StandInGraph
 
 # Loading the system's certificates takes longer than a test.
@@ -111,7 +111,7 @@ def truth(graph: StandInGraph, *, permissions: bool = True) -> Known:
         for drive in site.drives:
             for thing in drive.things.values():
                 if thing.kind in {"file", "package"}:
-                    readers = _readers(drive, thing, f"{site.host}{site.path}", graph) if permissions else None
+                    readers = expected_readers(drive, thing, site, graph) if permissions else None
                     key = f"{drive.drive_id}/{thing.item_id}"
                     found[key] = (f"{drive.name}/{drive.path(thing)}", _content(drive, thing), readers)
     return found
@@ -129,5 +129,6 @@ def _content(drive: StandInDrive, thing: Thing) -> str:
     return f"x:{drive.hash_of(thing)}:{len(thing.data)}"
 
 
-def _readers(drive: StandInDrive, thing: Thing, site: str, graph: StandInGraph) -> tuple[str, ...]:
-    return readers_of(drive.effective(thing), site=site, organization_links=False, now=graph.now)
+def expected_readers(drive: StandInDrive, thing: Thing, site: StandInSite, graph: StandInGraph) -> tuple[str, ...]:
+    """Who may read a thing."""
+    return readers_of(drive.effective(thing), site=f"{site.host}{site.path}", organization_links=False, now=graph.now)

@@ -73,7 +73,11 @@ def _json(value: Any, *, status: int = 200, headers: dict[str, str] | None = Non
 
 
 class StandInGraph:
-    """The tenant. `calls` are the calls so far as `METHOD path`, those within a batch too; `now` is its clock."""
+    """The tenant. `now` is its clock.
+
+    `calls` are the calls so far as `METHOD path`, those within a batch too; `downloads` the ids of items whose bytes were sent;
+    `leaked` the tokens that came to the wrong host.
+    """
 
     def __init__(self, seed: int = 1) -> None:
         self.now = START
@@ -87,6 +91,7 @@ class StandInGraph:
         self.subscriptions: dict[str, Json] = {}
         self.notices: list[Json] = []
         self.leaked: list[str] = []
+        self.downloads: list[str] = []
         self.url = self.download_url = ""
         self.lock = threading.RLock()
         self._random = random.Random(seed)
@@ -444,7 +449,10 @@ class StandInGraph:
         with self.lock:
             drive, item_id, ends = self._links.get(name, (None, "", self.now))
             thing = None if drive is None or ends <= self.now else drive.things.get(item_id)
-            return Answer(status=404) if thing is None else Answer(status=200, body=thing.data)
+            if thing is None:
+                return Answer(status=404)
+            self.downloads.append(item_id)
+            return Answer(status=200, body=thing.data)
 
     def pick_fault(self, target: str) -> Fault | None:
         """The fault of this call, if it has one."""
