@@ -243,7 +243,8 @@ class SharePointSettings(ConnectionSettings):
 class OtherSettings(ConnectionSettings):
     """A source of another maker. `options` are the keys that are not common to all sources, as they stand in the table.
 
-    They may hold secrets: nothing prints them. Paths under keys that end in `_file` are absolute.
+    They may hold secrets: nothing prints them. Those of the usual names (`token`, `password`) may come from files, as
+    `token_file`; paths under other keys that end in `_file` are absolute.
     """
 
     type: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")
@@ -255,15 +256,36 @@ class OtherSettings(ConnectionSettings):
         if not isinstance(table, Mapping) or "options" in table:
             return table
         common = {key: value for key, value in table.items() if key in cls.model_fields}
-        return {**common, "options": {key: value for key, value in table.items() if key not in cls.model_fields}}
+        options = {key: value for key, value in table.items() if key not in cls.model_fields}
+        for name in _USUAL_SECRETS:
+            path = options.pop(f"{name}_file", None)
+            if path is not None:
+                options[name] = _read_secret(f"{name}_file", path)
+        return {**common, "options": options}
 
     @classmethod
     def _secrets(cls) -> list[str]:
         return []
 
 
+_USUAL_SECRETS = frozenset({"token", "api_token", "password", "secret", "client_secret", "api_key"})
+
 BUILT_IN = ("folder", "confluence", "sharepoint")
 """Types that come with Docwell."""
+
+
+_CLASSES: dict[str, type[_Table]] = {
+    "folder": FolderSettings,
+    "confluence": ConfluenceSettings,
+    "sharepoint": SharePointSettings,
+}
+
+
+def secret_keys(kind: str) -> frozenset[str]:
+    """The keys of a type's table that hold secrets. Of a type of another maker: those that sound so."""
+    if kind not in _CLASSES:
+        return _USUAL_SECRETS
+    return frozenset(_CLASSES[kind]._secrets())  # noqa: SLF001 - of a class of this module
 
 
 def _type_of(table: Any) -> str:

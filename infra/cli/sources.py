@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import closing
-from datetime import datetime
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -13,18 +14,22 @@ from psycopg import Connection
 
 from infra.cli import output
 from infra.cli.context import owner_connection, settings
-from ingest_worker.catalogue import held, left_out, overview, source_state
+from infra.cli.source_add import LimitOption, add, preview_configured
+from ingest_worker.catalogue import held, left_out, overview, remote_items, source_state
 from ingest_worker.catalogue.asking import Conflict
 from ingest_worker.catalogue.overview import SourceRow
 from ingest_worker.catalogue.sources import INBOX, MANUAL, PUSH, Source, get_source
+from ingest_worker.sources.report import remote_report
 from shared.errors import PermanentError, ServiceUnavailable
 
 app = typer.Typer(no_args_is_help=True)
+app.command("add")(add)
 
 _POLL_SECONDS = 0.2
 _SAY_EVERY_SECONDS = 5.0
 
 NameArgument = Annotated[str, typer.Argument(help="The source's name.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Ask the source what there is, and say what would be done.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the sweep has ended; exit 1 when it is not complete.")]
 TimeoutOption = Annotated[float, typer.Option(min=0.1, help="With --wait: give up after so many seconds.")]
 
@@ -69,7 +74,7 @@ def _mode(row: SourceRow) -> str | None:
         return "removed"
     if row.paused:
         return "paused"
-    if row.type != "folder":
+    if row.type in {MANUAL, PUSH}:
         return None
     return (row.watch_mode or "folder is away") if row.watched else "not watched"
 
@@ -79,11 +84,14 @@ def show(
     name: NameArgument,
     leaves_out: Annotated[bool, typer.Option("--left-out", help="List what is not taken, and the rule or reason.")] = False,
     holds: Annotated[bool, typer.Option("--held", help="List the documents whose deletion waits for approval.")] = False,
+    fails: Annotated[bool, typer.Option("--failed", help="List what could not be taken from a source over the network.")] = False,
+    dry_run: DryRunOption = False,
+    limit: LimitOption = 1000,
     as_json: output.JsonOption = False,
 ) -> None:
-    """Show one source with its documents by state, what its newest sweep found, and what it left out."""
-    if leaves_out and holds:
-        raise typer.BadParameter("Ask for --left-out or for --held.")
+    """Show one source: its documents by state, what its newest sweep found and left out, how far a remote one is followed."""
+    if leaves_out + holds + fails + dry_run > 1:
+        raise typer.BadParameter("Ask for one of --left-out, --held, --failed and --dry-run.")
     with owner_connection() as connection:
         found = overview.get_source(connection, name)
         source_id = _source(connection, name).source_id
@@ -91,10 +99,22 @@ def show(
             _show_left_out(connection, source_id, found, as_json=as_json)
         elif holds:
             _show_held(connection, source_id, found, as_json=as_json)
-        elif as_json:
-            output.print_json(found)
+        elif fails:
+            _show_failed(connection, source_id, found, as_json=as_json)
+        elif dry_run:
+            preview_configured(name, connection, most=limit, as_json=as_json)
         else:
-            _print_source(found)
+            _show_source(connection, found, as_json=as_json)
+
+
+def _show_source(connection: Connection[Any], found: SourceRow, *, as_json: bool) -> None:
+    report = remote_report(connection, _source(connection, found.name).source_id, datetime.now(UTC))
+    if as_json:
+        output.print_json(found if report is None else {**asdict(found), "remote": report})
+        return
+    _print_source(found)
+    if report is not None:
+        output.print_facts([(field.replace("_", " "), value) for field, value in asdict(report).items()])
 
 
 def _print_source(found: SourceRow) -> None:
@@ -128,6 +148,18 @@ def _show_left_out(connection: Connection[Any], source_id: int, found: SourceRow
         print(f"{found.left_out} entries were left out, {len(rows)} of them are remembered.", file=sys.stderr)
 
 
+def _show_failed(connection: Connection[Any], source_id: int, found: SourceRow, *, as_json: bool) -> None:
+    rows = remote_items.failures(connection, source_id)
+    if as_json:
+        output.print_json_list("failed", rows, source=found)
+        return
+    output.print_table(
+        ["key", "path", "code", "attempts", "tried again", "reason"],
+        ([row.key, row.path, row.code, row.attempts, row.retry_at or "when it changes", row.error] for row in rows),
+        empty="Nothing failed.",
+    )
+
+
 def _show_held(connection: Connection[Any], source_id: int, found: SourceRow, *, as_json: bool) -> None:
     with closing(held.stream_held(connection, source_id)) as rows:
         if as_json:
@@ -142,10 +174,18 @@ def _show_held(connection: Connection[Any], source_id: int, found: SourceRow, *,
 
 @app.command("sync")
 def sync(
-    name: NameArgument, wait: WaitOption = False, timeout: TimeoutOption = 3600.0, as_json: output.JsonOption = False
+    name: NameArgument,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = 3600.0,
+    dry_run: DryRunOption = False,
+    limit: LimitOption = 1_000_000,
+    as_json: output.JsonOption = False,
 ) -> None:
     """Ask for a sweep now: the whole source is looked through for what came, changed or went."""
     with owner_connection() as connection:
+        if dry_run:
+            preview_configured(name, connection, most=limit, as_json=as_json)
+            return
         found = overview.get_source(connection, name)
         _must_be_swept(found)
         if found.paused:
@@ -259,12 +299,9 @@ def _finish(connection: Connection[Any], name: str, request: datetime | None, ti
     after = overview.get_source(connection, name)
     if request is not None:
         after = _await_sweep(connection, after, timeout)
-    elif after.sweep_requested is not None and after.type == "folder" and not after.watched:
+    elif after.sweep_requested is not None and not after.watched:
         print(f"{_nobody_watches(name)} Until then the request waits.", file=sys.stderr)
-    if as_json:
-        output.print_json(after)
-    else:
-        _print_source(after)
+    _show_source(connection, after, as_json=as_json)
     if request is not None and after.sweep_error is not None:
         raise PermanentError(after.sweep_error, code="sweep_incomplete")
 
@@ -275,7 +312,7 @@ def _await_sweep(connection: Connection[Any], found: SourceRow, timeout: float) 
         wishes = source_state.read_wishes(connection, found.name)
         if wishes is None or wishes.request is None:
             return overview.get_source(connection, found.name)
-        if found.type == "folder" and not wishes.watched:
+        if not wishes.watched:
             raise ServiceUnavailable(_nobody_watches(found.name), code="not_watched")
         time.sleep(_POLL_SECONDS)
     raise PermanentError(

@@ -18,6 +18,7 @@ OPENS_AFTER = 5
 
 _FIRST_PAUSE_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 900.0
+_SHORTEST_WAIT_SECONDS = 0.001
 _LONGEST_RETRY_AFTER = 6 * 3600.0
 
 
@@ -97,7 +98,8 @@ class Limiter:
             if self._tokens >= 1.0:
                 self._tokens -= 1.0
                 return 0.0
-            return (1.0 - self._tokens) / self._rate
+            # At least as long as any clock can tell apart, or rounding would make it wait for nothing for ever.
+            return max((1.0 - self._tokens) / self._rate, _SHORTEST_WAIT_SECONDS)
 
 
 class Pace:

@@ -273,7 +273,8 @@ def test_with_permissions_a_source_is_restricted_and_without_they_are_not_looked
     notes.write("c", "text")
     with follow(database.url, notes, permissions=True) as followed:
         followed.settle()
-        query = "SELECT d.path, a.readers, a.restricted FROM docwell.document d JOIN docwell.audience a USING (audience_id) ORDER BY path"
+        audiences = "docwell.document d JOIN docwell.audience a USING (audience_id)"
+        query = f"SELECT path, a.readers, restricted FROM {audiences} ORDER BY path"
         assert followed.rows(query) == [("a.md", ["user:ann"], True), ("b.md", [], True), ("c.md", [], True)]
         followed.restart(permissions=False)
         followed.settle()
