@@ -346,6 +346,8 @@ class StandInGraph:
 
     def _get_children(self, drive_id: str, item_id: str, *, query: dict[str, str], **_: Any) -> Answer:
         drive, thing = self._thing(drive_id, item_id)
+        if thing.kind == "package":
+            raise Refusal(400, "invalidRequest", "A notebook has no children here.")
         children = drive.children(thing.item_id)
         size = min(int(query.get("$top", "200")), drive.page_size)
         skip = int(query.get("$skiptoken", "0"))

@@ -416,6 +416,25 @@ def test_bytes_are_read_from_the_other_host_without_the_token(graph: StandInGrap
     assert graph.leaked == []
 
 
+def test_nothing_is_downloaded_without_encryption_from_a_graph_that_has_it(graph: StandInGraph) -> None:
+    link = f"{graph.download_url}/download.aspx"
+    encrypted = asking(graph, graph_url="https://graph.microsoft.com/v1.0", drives=["b!x"])
+    with encrypted as source, pytest.raises(PermanentError, match="encryption"):
+        source._graph.download(link, what="it", max_bytes=9)
+
+
+def test_a_notebook_that_moves_is_not_asked_for_children(graph: StandInGraph, drive: StandInDrive) -> None:
+    folder, notebook = drive.folder("folder"), drive.notebook("Our notes")
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+        drive.move(notebook, folder)
+        mirror.sync(source)
+        drive.rename(folder, "renamed")
+        mirror.sync(source)
+    assert list(mirror.by_path()) == ["Documents/renamed/Our notes"]
+
+
 def test_what_cannot_be_read_says_why(graph: StandInGraph, drive: StandInDrive) -> None:
     notebook = drive.notebook("Our notes")
     empty = drive.file("empty.md", b"")

@@ -139,6 +139,8 @@ class Graph:
             TransientError: this download failed; Graph itself may be well.
         """
         for left in reversed(range(_MOST_STEPS)):
+            if self._origin[0] == "https" and urlsplit(url).scheme != "https":
+                raise PermanentError(f"{what} would be downloaded without encryption; that is not done.", code="not_encrypted")
             try:
                 answer = self._read({}, url, "GET", None, stream_limit=(max_bytes, what))
             except ServiceUnavailable as error:

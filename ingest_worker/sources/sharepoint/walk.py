@@ -148,7 +148,8 @@ class Walk:
                     f"The name or the permissions of library {self._drive.name} changed: everything is listed again.",
                     code="library_changed",
                 )
-            again.append(folder_id)
+            if "folder" in folders[folder_id]:  # Graph lists no children of a notebook
+                again.append(folder_id)
         return tuple(again)
 
     def _readers_of_folder(self, folder_id: str) -> tuple[str, ...] | None:
@@ -191,7 +192,7 @@ class Walk:
             if item_id in self._tree.folders:
                 self.known.note(item_id, self._tree.folders[item_id], self._readers_of_folder(item_id))
         found, lost = self._items([one for one in children.values() if graph_items.is_document(one)], inheriting=False)
-        return Batch(items=found, gone=lost), list(folders)
+        return Batch(items=found, gone=lost), [item_id for item_id, one in folders.items() if "folder" in one]
 
     def _path(self, item_id: str) -> str:
         return f"/drives/{quote(self._drive.drive_id, safe='!')}/items/{quote(item_id, safe='!')}"
