@@ -31,7 +31,7 @@ from shared.whsec import decode_secret
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=PROBLEMS)
 
-DATABASE_SECONDS = 2.0
+DATABASE_SECONDS = 4.0
 """How long a sender waits for a free connection before it is told to come again."""
 
 _EVENT_SCHEMA = {
