@@ -21,9 +21,21 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """Another place with the very text of a passage, in the same document or another one."""
+
+    document_id: uuid.UUID
+    path: str
+    source: str
+    namespace: str
+    citation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
     """One cited passage. Pages are the PDF's own 1-based index, lines those of the decoded file, rows those of the sheet, all
-    inclusive. `page_label` is what is printed on the first page; `attachment` names a file inside the document."""
+    inclusive. `page_label` is what is printed on the first page; `attachment` names a file inside the document. `also_in` are
+    other places of the text, a few at most; of a passage of several neighbours those of the one that was found."""
 
     chunk_id: uuid.UUID
     document_id: uuid.UUID
@@ -56,6 +68,7 @@ class Passage:
     symbol: str | None = None
     source_modified: datetime | None = None
     tags: tuple[str, ...] | None = None
+    also_in: tuple[Copy, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

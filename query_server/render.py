@@ -85,6 +85,8 @@ def _facts(result: Mapping[str, Any]) -> str:
     if result.get("source_modified"):
         facts.append(f"changed {result['source_modified']}")
     facts.append(f"found by {'+'.join(result['matched_by'])}{', high confidence' if result['high_confidence'] else ''}")
+    if result.get("also_in"):
+        facts.append("the same text also in " + ", ".join(f"{copy['citation']} ({copy['path']})" for copy in result["also_in"]))
     return f"({'; '.join(facts)})\n   document_id {result['document_id']} chunk_id {result['chunk_id']}"
 
 

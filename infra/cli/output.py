@@ -16,7 +16,7 @@ import typer
 
 from ingest_worker.catalogue.asking import BadQuestion, Filters, known_states, parse_since
 from ingest_worker.catalogue.json_form import as_json, utc_text
-from shared.errors import ConfigurationError
+from shared.errors import ConfigurationError, PermanentError
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. What can be undone never asks.")]
@@ -30,6 +30,7 @@ PathOption = Annotated[str | None, typer.Option(help="Only this path, what is be
 LimitOption = Annotated[int | None, typer.Option(min=1, help="At most so many rows; all without it.")]
 CursorOption = Annotated[str | None, typer.Option(help="Go on where a list with --limit ended: its `next_cursor`.")]
 
+_WRONG_USAGE = {"bad_argument", "bad_cursor"}
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -38,8 +39,10 @@ def usage_errors() -> Iterator[None]:
     """Turns a question that cannot be understood into wrong usage (exit code 2)."""
     try:
         yield
-    except BadQuestion as error:
-        raise typer.BadParameter(str(error)) from error
+    except PermanentError as error:
+        if isinstance(error, BadQuestion) or error.code in _WRONG_USAGE:
+            raise typer.BadParameter(str(error)) from error
+        raise
 
 
 def make_filters(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from infra.cli import output
 from infra.cli.context import settings
 
 
@@ -35,9 +36,16 @@ def search(
     as_json: Annotated[bool, typer.Option("--json", help="What the MCP tool answers, as one JSON document.")] = False,
 ) -> None:
     """Find passages, each with its place in the file."""
+    from query_server.retrieve.filters import make_filters
     from query_server.service import open_service
 
-    with open_service(settings()) as service:
+    kinds = kind or []
+    if not query.strip():
+        raise typer.BadParameter("The query is empty: give a question, or the words to look for.")
+    with output.usage_errors():
+        # Before anything has to run for it.
+        make_filters(path=path, modified_after=modified_after, modified_before=modified_before, kinds=kinds)
+    with output.usage_errors(), open_service(settings()) as service:
         answer: dict[str, Any] = service.search(
             query,
             limit=limit,
@@ -47,7 +55,7 @@ def search(
             tags=tag or [],
             modified_after=modified_after,
             modified_before=modified_before,
-            kinds=kind or [],
+            kinds=kinds,
             mode=mode,
             hypothetical_answer=hypothetical_answer,
             max_tokens=max_tokens,
@@ -68,6 +76,9 @@ def _show(answer: dict[str, Any]) -> None:
         print(f"{rank}. {result['citation']}  {result['path']}  ({legs}, {result['score']:.4f})")
         if result.get("section"):
             print(f"   {result['section']}")
+        if result.get("also_in"):
+            copies = (f"{copy['citation']} {copy['path']}" for copy in result["also_in"])
+            print(f"   also in {', '.join(copies)}")
         for line in result["text"].strip().splitlines():
             print(f"   {line}")
         print()

@@ -35,13 +35,10 @@ def why(
     from infra.why.examine import Question, examine
     from query_server.retrieve.filters import make_filters
     from query_server.service import open_service
-    from shared.errors import PermanentError
 
-    try:
+    with output.usage_errors():
         principal_of(as_)
         filters = make_filters(namespace=namespace, path=path, source=source, tags=tag or [])
-    except PermanentError as error:
-        raise typer.BadParameter(str(error)) from error
     question = Question(
         name=document,
         query=query.strip(),
@@ -52,7 +49,7 @@ def why(
         max_tokens=max_tokens,
     )
     current = settings()
-    with owner_connection() as connection, open_service(current) as service:
+    with output.usage_errors(), owner_connection() as connection, open_service(current) as service:
         answer = examine(connection, service, current, question, directory=Path.cwd())
     if as_json:
         output.print_json(answer)

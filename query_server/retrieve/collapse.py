@@ -39,6 +39,7 @@ class Found:
     """A passage to be shown: its best candidate, what it stands for besides, and the text and place of the whole.
 
     `merged` are all candidates of the passage in reading order, the best among them; `collapsed` those that say the same.
+    `copies` are other places of the best one's very text, a few of them.
     """
 
     best: Candidate
@@ -47,6 +48,7 @@ class Found:
     tokens: int
     merged: tuple[Candidate, ...] = ()
     collapsed: tuple[Candidate, ...] = ()
+    copies: tuple[Place, ...] = ()
 
 
 @dataclass
@@ -121,7 +123,7 @@ def _found(group: _Group) -> Found:
 def alone(found: Found) -> Found:
     """The best candidate of a passage without its neighbours."""
     best = found.best
-    return Found(best=best, text=best.text, span=best.place.span, tokens=best.place.tokens, collapsed=found.collapsed)
+    return replace(found, text=best.text, span=best.place.span, tokens=best.place.tokens, merged=())
 
 
 def whole(parts: Sequence[tuple[str, Span]]) -> tuple[str, Span]:

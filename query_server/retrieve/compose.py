@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Literal, cast
 
-from query_server.answers import Leg, Notice, Passage, SearchAnswer
+from query_server.answers import Copy, Leg, Notice, Passage, SearchAnswer
 from query_server.cursor import Cursor
 from query_server.retrieve.budget import cost, cut_text, take
 from query_server.retrieve.citation import cite
@@ -16,7 +16,7 @@ from query_server.retrieve.encode import Encoded
 from query_server.retrieve.exact import NONE_ABSENT, Absent, gives_the_figures
 from query_server.retrieve.gather import Gathered
 from query_server.retrieve.legs import DEPTH
-from query_server.retrieve.places import MOST_COPIES, Names
+from query_server.retrieve.places import MOST_COPIES, Names, Place
 from query_server.retrieve.request import SearchRequest
 from query_server.retrieve.rerank import BY_FUSION, Order
 from query_server.retrieve.scope import Scope
@@ -120,7 +120,8 @@ def _cut(found: Found, keep: int) -> Found:
 
 def _cost(found: Found) -> int:
     place = found.best.place
-    return cost(found.tokens, place.path, place.path, place.section, place.title)
+    copies = [part for copy in found.copies for part in (copy.path, copy.path)]
+    return cost(found.tokens, place.path, place.path, place.section, place.title, *copies)
 
 
 def _passage(request: SearchRequest, found: Found, names: Names, order: Order) -> Passage:
@@ -149,6 +150,17 @@ def _passage(request: SearchRequest, found: Found, names: Names, order: Order) -
         last_indexed=place.last_indexed,
         source_modified=place.source_modified,
         tags=tuple(place.tags) or None,
+        also_in=tuple(_copy(copy, names) for copy in found.copies) or None,
+    )
+
+
+def _copy(place: Place, names: Names) -> Copy:
+    return Copy(
+        document_id=place.document_id,
+        path=place.path,
+        source=names.sources.get(place.source_id, ""),
+        namespace=names.namespaces.get(place.namespace_id, ""),
+        citation=cite(place.path, place.span, place.section),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, LiteralString
 
 from shared.documents import ChunkKind
 from shared.errors import PermanentError
-from shared.text import as_asked
+from shared.text import as_asked, normalise_path
 
 LONGEST_GLOB = 1000
 
@@ -112,7 +112,7 @@ def make_filters(
     modified_before: str = "",
     kinds: Sequence[str] = (),
 ) -> Filters:
-    """Filters from what a caller wrote; empty strings mean not set.
+    """Filters from what a caller wrote; empty strings mean not set. A path is compared in the form in which paths are stored.
 
     Raises:
         PermanentError: `bad_argument`, a time that is no ISO 8601, a glob that is too long, or a kind that there is not.
@@ -124,7 +124,7 @@ def make_filters(
         raise PermanentError(f"path is longer than {LONGEST_GLOB} characters.", code="bad_argument")
     return Filters(
         namespace=as_asked(namespace.strip()),
-        path=as_asked(path.strip()),
+        path=normalise_path(as_asked(path.strip())),
         source=as_asked(source.strip()),
         tags=tuple(dict.fromkeys(as_asked(tag.strip()) for tag in tags if tag.strip())),
         modified_after=parse_time(modified_after, "modified_after"),

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from psycopg import Connection
 
 from query_server.retrieve.collapse import Candidate, Found, collapse
 from query_server.retrieve.filters import Filters
-from query_server.retrieve.places import MOST_COPIES, Names, find_places
+from query_server.retrieve.places import MOST_COPIES, Names, Place, find_places, further_places, place_key
 from query_server.retrieve.ranking import Ranking
 from query_server.retrieve.scope import Scope
 
 BLOCK = 20
 """Hits that are collapsed together. Blocks begin at fixed places of the ranking, so that pages of any size cut the same list."""
+
+MOST_ALSO = 5
+"""Other places of a text that are named with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +42,7 @@ def gather(connection: Connection[Any], scope: Scope, filters: Filters, ranking:
     """
     found: list[Found] = []
     copies: list[Candidate] = []
-    texts_seen: set[object] = set()
+    standing_at: dict[uuid.UUID, list[Place]] = {}
     start = 0
     limited = ranking.limited
     while start < len(ranking.hits) and len(found) <= needed:
@@ -52,16 +57,27 @@ def gather(connection: Connection[Any], scope: Scope, filters: Filters, ranking:
             limited |= len(standing.places) == MOST_COPIES
             held = [Candidate(hit=hit, place=place, text=standing.text) for place in standing.places]
             # The same chunk can be there for several audiences.
-            if hit.key[1] not in texts_seen:
-                texts_seen.add(hit.key[1])
+            known = standing_at.setdefault(hit.key[1], [])
+            known += standing.places
+            if len(known) == len(standing.places):
                 candidates.append(held.pop(0))
             copies += held
         found += collapse(candidates)
     if start >= len(ranking.hits) and len(found) <= needed:
         found += [Found(best=copy, text=copy.text, span=copy.place.span, tokens=copy.place.tokens) for copy in copies]
+    shown = found[:needed]
+    further = further_places(connection, [one.best.place for one in shown], most=MOST_ALSO)
     return Gathered(
-        found=tuple(found[:needed]),
+        found=tuple(_with_copies(one, further.get(place_key(one.best.place), ()), standing_at) for one in shown),
         names=Names(sources=scope.sources, namespaces=scope.namespaces),
         more=len(found) > needed,
         limited=limited,
     )
+
+
+def _with_copies(found: Found, here: Sequence[Place], standing_at: Mapping[uuid.UUID, Sequence[Place]]) -> Found:
+    """First the other places in its own document, then those in others."""
+    place = found.best.place
+    elsewhere = [other for other in standing_at[place.chunk_id] if other.document_id != place.document_id]
+    copies = (*here, *elsewhere)[:MOST_ALSO]
+    return replace(found, copies=copies) if copies else found

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any, LiteralString
+from typing import Any, LiteralString, TypeAlias
 
 from psycopg import Connection
+from psycopg.rows import dict_row
 
 from query_server.retrieve.filters import Filters
 from query_server.retrieve.matches import ChunkKey
@@ -21,8 +22,8 @@ MOST_COPIES = 20
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A chunk in a document that serves it; of several places in one document the first. Its fields come in the order of
-    _PLACES."""
+    """A chunk in a document that serves it; of several places in one document the first, and `times` is how many there are. Its
+    fields come in the order of _PLACES."""
 
     audience_id: int
     chunk_id: uuid.UUID
@@ -52,6 +53,7 @@ class Place:
     symbol: str | None
     language: str | None
     tokens: int
+    times: int = 1
 
     @property
     def key(self) -> ChunkKey:
@@ -82,14 +84,14 @@ _PLACES: LiteralString = """
     SELECT w.audience_id, w.chunk_id, s.document_id, s.ordinal, s.page_start, s.page_end, s.page_label, s.line_start,
            s.line_end, s.slide, s.sheet, s.row_start, s.row_end, s.attachment,
            s.path, s.source_id, s.namespace_id, s.title, s.url, s.tags, s.version, s.last_indexed, s.source_modified,
-           c.kind, c.section, c.symbol, c.language, c.tokens, CASE WHEN s.copy = 1 THEN c.text END
+           c.kind, c.section, c.symbol, c.language, c.tokens, s.times, CASE WHEN s.copy = 1 THEN c.text END
     FROM unnest(%(wanted_audiences)s::integer[], %(wanted_chunks)s::uuid[]) AS w (audience_id, chunk_id)
     CROSS JOIN LATERAL (
         SELECT held.*, row_number() OVER (ORDER BY path, document_id) AS copy
         FROM (
             SELECT DISTINCT ON (d.document_id) place.*, d.document_id, d.path, d.title, d.url, d.tags,
                    d.served_version AS version, coalesce(d.last_indexed, now()) AS last_indexed, d.source_modified,
-                   d.source_id, d.namespace_id
+                   d.source_id, d.namespace_id, count(*) OVER (PARTITION BY d.document_id) AS times
             FROM docwell.version_chunk place JOIN docwell.document d ON d.served_version_id = place.version_id
             WHERE place.audience_id = w.audience_id AND place.chunk_id = w.chunk_id
               AND d.audience_id = ANY (%(audiences)s::integer[])
@@ -133,6 +135,50 @@ def find_places(
                 found[place.key] = Standing(places=[place], text=str(text))
             else:
                 standing.places.append(place)
+    return found
+
+
+_FURTHER: LiteralString = """
+    SELECT w.number, s.ordinal, s.page_start, s.page_end, s.page_label, s.line_start, s.line_end, s.slide, s.sheet, s.row_start,
+           s.row_end, s.attachment
+    FROM unnest(%(documents)s::uuid[], %(audiences)s::integer[], %(chunks)s::uuid[], %(ordinals)s::integer[])
+         WITH ORDINALITY AS w (document_id, audience_id, chunk_id, ordinal, number)
+    CROSS JOIN LATERAL (
+        SELECT place.* FROM docwell.version_chunk place JOIN docwell.document d ON d.served_version_id = place.version_id
+        WHERE place.audience_id = w.audience_id AND place.chunk_id = w.chunk_id AND d.document_id = w.document_id
+          AND place.ordinal <> w.ordinal
+        ORDER BY place.ordinal LIMIT %(most)s
+    ) AS s
+    ORDER BY w.number, s.ordinal
+"""
+
+
+PlaceKey: TypeAlias = tuple[uuid.UUID, ChunkKey]
+
+
+def place_key(place: Place) -> PlaceKey:
+    """The document and the chunk."""
+    return place.document_id, place.key
+
+
+def further_places(connection: Connection[Any], places: Sequence[Place], *, most: int) -> dict[PlaceKey, list[Place]]:
+    """Where else in the same document each chunk stands, `most` places at most; those that stand once are not looked up."""
+    wanted = [place for place in places if place.times > 1]
+    if not wanted:
+        return {}
+    values = {
+        "documents": [place.document_id for place in wanted],
+        "audiences": [place.audience_id for place in wanted],
+        "chunks": [place.chunk_id for place in wanted],
+        "ordinals": [place.ordinal for place in wanted],
+        "most": most,
+    }
+    names = ("ordinal", *(field.name for field in fields(Span)))
+    found: dict[PlaceKey, list[Place]] = {}
+    with connection.cursor(row_factory=dict_row) as cursor:
+        for row in cursor.execute(_FURTHER, values):
+            place = wanted[row["number"] - 1]
+            found.setdefault(place_key(place), []).append(replace(place, **{name: row[name] for name in names}))
     return found
 
 

@@ -245,3 +245,11 @@ def test_the_command_takes_what_the_tool_takes(corpus: Corpus, run: Run) -> None
     assert ask("--max-tokens", "60")["dropped"] > 0
     assert ask("--hypothetical-answer", "beta")["outcome"] == "ok"
     assert ask("--explain")["results"][0]["explanation"]["keyword_rank"] == 1
+
+
+@pytest.mark.parametrize("cursor", ["foo", "W10"])
+def test_a_cursor_that_is_none_is_wrong_usage(run: Run, corpus: Corpus, cursor: str) -> None:
+    add(corpus, "a.md", text_chunk("alpha"))
+    found = run("alpha", "--mode", "keyword", "--cursor", cursor)
+    assert found.exit_code == 2
+    assert "next_cursor" in found.output

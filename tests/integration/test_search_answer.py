@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from query_server.access import Principal
+from query_server.render import render_search
 from query_server.retrieve.legs import DEPTH
 from query_server.retrieve.places import MOST_COPIES
 from query_server.service import SearchService
+from shared.documents import Chunk, Span
 from tests.asking import DIMENSION, MODEL, add, serving
 from tests.conftest import Database
 from tests.corpus import Corpus, open_corpus, text_chunk
@@ -153,3 +157,47 @@ def test_a_number_alone_is_found_in_each_of_its_spellings(
     answer = service.search(query, mode="keyword")
     assert answer["results"][0]["path"] == "right.md"
     assert (answer["results"][0]["high_confidence"], _codes(answer)) == (True, [])
+
+
+def test_a_passage_names_the_other_places_of_its_text(corpus: Corpus, service: SearchService) -> None:
+    def clause(line: int) -> Chunk:
+        return text_chunk("permission is hereby granted", span=Span(line_start=line, line_end=line + 1))
+
+    add(corpus, "a.md", clause(1), text_chunk("a body of its own"), clause(90))
+    add(corpus, "b.md", clause(7))
+    add(corpus, "hidden.md", clause(5), readers=["group:law"], source="law")
+    add(corpus, "alone.md", text_chunk("permission to enter"))
+    answer = service.search(
+        "permission granted", mode="keyword", principal=Principal(name="x", namespaces=None, names=frozenset())
+    )
+    first, second, copy = answer["results"]
+    assert [(other["path"], other["citation"]) for other in first["also_in"]] == [
+        ("a.md", "[a.md, lines 90–91]"),
+        ("b.md", "[b.md, lines 7–8]"),
+    ]
+    assert "also_in" not in second
+    assert [(copy["path"], other["path"]) for other in copy["also_in"]] == [("b.md", "a.md")]
+    text = render_search(answer)
+    assert "[a.md, lines 90–91] (a.md), [b.md, lines 7–8] (b.md)" in text
+    assert "hidden.md" not in text
+
+
+def test_of_many_copies_a_few_are_named_within_the_filters(corpus: Corpus, service: SearchService) -> None:
+    for number in range(9):
+        add(corpus, f"docs/{number}.md", text_chunk("the licence text"))
+    add(corpus, "other/x.md", text_chunk("the licence text"))
+    [result, *_] = service.search("licence text", path="docs/**", limit=1)["results"]
+    assert [other["path"] for other in result["also_in"]] == [f"docs/{number}.md" for number in range(1, 6)]
+
+
+@pytest.mark.parametrize("glob", ["docs/Übersicht.md", "Über*.md", "docs/*[üu]bersicht*", "./docs/Übers*"])
+def test_a_path_is_found_in_either_form_of_its_letters(corpus: Corpus, service: SearchService, glob: str) -> None:
+    """Names that macOS gives have their accents apart (NFD); paths are stored composed (NFC)."""
+    add(corpus, "docs/Übersicht.md", text_chunk("alpha"))
+    apart = unicodedata.normalize("NFD", glob)
+    assert len(service.search("alpha", mode="keyword", path=apart)["results"]) == len(
+        service.search("alpha", mode="keyword", path=glob)["results"]
+    )
+    assert service.list(path=apart)["documents"] == service.list(path=glob)["documents"]
+    if "[" not in glob:
+        assert len(service.list(path=apart)["documents"]) == 1

@@ -32,6 +32,27 @@ def test_wrong_usage_is_2(arguments: list[str], tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "allowed"),
+    [
+        (["search", " "], "give a question"),
+        (["search", "x", "--kind", "foo"], "text, table, code"),
+        (["search", "x", "--modified-after", "foo"], "2026-11-29"),
+        (["search", "x", "--modified-before", "yesterday"], "2026-11-29"),
+        (["search", "x", "--mode", "foo"], "semantic"),
+        (["search", "x", "--limit", "0"], "greater than or equal to 1"),
+        (["why", "x", "--as", "foo"], "group:NAME"),
+    ],
+)
+def test_an_option_that_cannot_be_understood_is_2_and_says_what_is_allowed(
+    arguments: list[str], allowed: str, tmp_path: Path
+) -> None:
+    done = run(*arguments, home=tmp_path)
+    assert done.returncode == 2
+    assert allowed in " ".join(done.stderr.split())
+    assert done.stdout == ""
+
+
 @pytest.mark.parametrize("arguments", [["search", "x"], ["documents", "list"], ["status"], ["ingest", "x"], ["migrate"]])
 def test_without_a_running_docwell_it_is_3_and_says_how_to_start_one(arguments: list[str], tmp_path: Path) -> None:
     done = run(*arguments, home=tmp_path)
