@@ -16,7 +16,8 @@ from ingest_worker.sources.sharepoint.permissions import readers_of
 from shared.errors import TransientError
 from shared.source_settings import SharePointSettings
 from tests.graph_drives import StandInDrive, StandInSite, Thing
-from tests.graph_stand_in import CLIENT_ID, SECRET, TENANT, StandInGraph
+from tests.graph_stand_in import CLIENT_ID, SECRET, StandInGraph
+from tests.graph_subscriptions import TENANT
 
 # Loading the system's certificates takes longer than a test.
 _NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -48,12 +48,8 @@ class Walk:
         Raises:
             CursorExpired: the whole drive may have changed.
         """
-        last: dict[str, Json] = {}
-        for one in listed:
-            if isinstance(one.get("id"), str):
-                # The same item may come again, and the last one counts.
-                last.pop(one["id"], None)
-                last[one["id"]] = one
+        # The same item may come again, and the last one counts.
+        last: dict[str, Json] = {one["id"]: one for one in listed if isinstance(one.get("id"), str)}
         gone = [key for item_id, one in last.items() if "deleted" in one for key in self._delete(item_id, one)]
         there = {item_id: one for item_id, one in last.items() if "deleted" not in one}
         folders = {item_id: one for item_id, one in there.items() if graph_items.is_folder(one)}
