@@ -10,14 +10,15 @@ from typing import Annotated, Any
 import typer
 from psycopg import Connection
 
-from infra.cli import output
+from infra.cli import costs, output
 from infra.cli.context import owner_connection, settings
 from ingest_worker import rollback
-from ingest_worker.catalogue import exclusion, listing
+from ingest_worker.catalogue import contexts, exclusion, ledger, listing
 from ingest_worker.catalogue.asking import Conflict
 from ingest_worker.catalogue.listing import ChunkRow, DocumentRow
 from ingest_worker.catalogue.naming import resolve
 from ingest_worker.catalogue.twins import duplicate_of
+from ingest_worker.enrich import again
 from shared.documents import DocumentState
 
 app = typer.Typer(no_args_is_help=True)
@@ -76,7 +77,12 @@ def show(
     with owner_connection() as connection:
         found = listing.get_document(connection, _resolve(connection, document))
         rows = listing.stream_chunks(connection, found.document_id, version=version) if chunks else iter(())
-        known = {**listing.facts(found), "duplicate_of": duplicate_of(connection, found.document_id)}
+        known = {
+            **listing.facts(found),
+            "duplicate_of": duplicate_of(connection, found.document_id),
+            "contexts": contexts.standing(connection, found.document_id),
+            "costs": ledger.totals_of(connection, found.document_id),
+        }
         if as_json:
             output.print_json_list("chunks", rows, document=known)
             return
@@ -87,7 +93,12 @@ def show(
 
 def _print_document(known: dict[str, Any]) -> None:
     twin = known["duplicate_of"]
-    output.print_facts({**known, "duplicate_of": twin and f"{twin.source}:{twin.namespace}:{twin.path}"}.items())
+    told = {
+        "duplicate_of": twin and f"{twin.source}:{twin.namespace}:{twin.path}",
+        "contexts": known["contexts"] and costs.enrichment_line(known["contexts"]),
+        "costs": "; ".join(map(costs.total_line, known["costs"])) or None,
+    }
+    output.print_facts({**known, **told}.items())
 
 
 def _print_chunk(row: ChunkRow) -> None:
@@ -224,6 +235,24 @@ def include(documents: NamesArgument, as_json: output.JsonOption = False) -> Non
         output.print_json({"jobs": jobs})
     else:
         output.print_table(["job", "path"], ([job["job_id"], job["path"]] for job in jobs), empty="Nothing to include.")
+
+
+@app.command("enrich")
+def enrich(documents: NamesArgument, as_json: output.JsonOption = False) -> None:
+    """Ask for contexts that passages lack, though the bytes are unchanged: they were taken without, or failed."""
+    if settings().context_prefixes == "off":
+        raise Conflict("Contexts are off: set DOCWELL_CONTEXT_PREFIXES=on first, for the workers too.", code="contexts_off")
+    wake = output.make_wake()
+    with owner_connection() as connection:
+        found = _resolve_all(connection, documents)
+        queued = again.ask(connection, [one.document_id for one in found], max_attempts=settings().job_attempts)
+    wake(len(queued))
+    jobs = [{"document_id": one.document_id, "path": one.path, "job_id": queued.get(one.document_id)} for one in found]
+    if as_json:
+        output.print_json({"jobs": jobs})
+    else:
+        rows = ([job["job_id"] or "not as it stands now", job["path"]] for job in jobs)
+        output.print_table(["job", "path"], rows, empty="Nothing to ask for.")
 
 
 def _resolve(connection: Connection[Any], name: str) -> uuid.UUID:

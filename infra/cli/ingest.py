@@ -33,6 +33,9 @@ def ingest(
     tag: Annotated[list[str] | None, typer.Option(help="A tag for each of them; may be repeated.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until each is finished.")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and why.")] = False,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Only say what it would cost: chunks, tokens and money, from a dry parse.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Take files or folders into the source `manual`; no sweep ever deletes those."""
@@ -49,6 +52,9 @@ def ingest(
     left_out: dict[str, Why] = {}
     files = list(find_files(paths, names=name_rules(current), left_out=left_out))
     with owner_connection() as connection:
+        if estimate:
+            _say_estimate(connection, files, current, namespace=namespace, as_json=as_json)
+            return
         if dry_run:
             _say_intentions(connection, files, left_out, current, namespace=namespace, as_json=as_json)
             return
@@ -205,3 +211,15 @@ def _say_intentions(
         return
     for one in intentions:
         print(f"{one.action}: {one.path} ({one.reason})")
+
+
+def _say_estimate(
+    connection: Connection[Any], files: Sequence[Path], current: Settings, *, namespace: str, as_json: bool
+) -> None:
+    from infra.cli.costs import estimate_files, print_estimate
+
+    found = estimate_files(connection, files, current, namespace=namespace)
+    if as_json:
+        print(json.dumps({"estimate": found}, ensure_ascii=False))
+    else:
+        print_estimate(found)

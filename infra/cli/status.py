@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from infra.cli import output
 from infra.cli.context import owner_connection
+from infra.cli.costs import tokens_of
 from ingest_worker.catalogue.overview import Status, read_status
 
 
@@ -44,6 +45,24 @@ def _print(found: Status) -> None:
         output.print_table(
             ["source", "type", "documents", "searchable", "newest sweep", "notice"],
             ([s.name, s.type, s.documents, s.searchable, s.newest_sweep, s.sweep_error or s.watch_notice] for s in found.sources),
+            empty="",
+        )
+    if found.costs:
+        print()
+        output.print_table(
+            ["day", "source", "kind", "model", "calls", "tokens", "money"],
+            (
+                [
+                    c.day,
+                    c.source,
+                    c.kind,
+                    c.model,
+                    c.calls,
+                    tokens_of(c),
+                    f"{c.money:.4f}" + (" + unpriced" if c.unpriced_calls else ""),
+                ]
+                for c in found.costs
+            ),
             empty="",
         )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 def as_json(value: Any) -> Any:
     """A value made of dataclasses, containers and scalars as `json.dumps` takes it.
 
-    Times become `2026-11-29T10:00:00.250Z` (milliseconds when there are any), bytes hexadecimal, UUIDs their usual text.
+    Times become `2026-11-29T10:00:00.250Z` (milliseconds when there are any), bytes hexadecimal, UUIDs their usual
+    text, money a decimal number as text.
 
     Raises:
         TypeError: a value that has no JSON form here.
@@ -27,6 +29,10 @@ def as_json(value: Any) -> Any:
         return value
     if isinstance(value, datetime):
         return utc_text(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return f"{value.normalize():f}"
     if isinstance(value, uuid.UUID | Path):
         return str(value)
     if isinstance(value, bytes | bytearray | memoryview):

@@ -49,7 +49,7 @@ _REASONS: LiteralString = "SELECT state, reason_code, count(*) FROM docwell.docu
 
 def read_measures(connection: Connection[Any]) -> Measures:
     """All of it; the rows of one statement are of one moment."""
-    status = read_status(connection)
+    status = read_status(connection, with_costs=False)
     live = {type_: dict.fromkeys(_LIVE, 0) for (type_,) in connection.execute(_TYPES).fetchall()}
     oldest = dict.fromkeys(live, 0.0)
     for type_, state, count, age in connection.execute(_QUEUES).fetchall():

@@ -9,8 +9,12 @@ from typing import Any, LiteralString
 from psycopg import Connection
 from psycopg.rows import class_row
 
+from ingest_worker.catalogue import ledger
 from ingest_worker.catalogue.asking import Unknown
+from ingest_worker.catalogue.ledger import Total
 from shared.documents import DocumentState, JobState
+
+COST_DAYS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +134,9 @@ class NamespaceCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """One screen of state. `chunks` are those that searches find; `database_bytes` is the whole database's size."""
+    """One screen of state. `chunks` are those that searches find; `database_bytes` is the whole database's size; `costs` are
+    those of the last thirty days, by day, source, kind and model.
+    """
 
     documents: DocumentCounts
     jobs: JobCounts
@@ -140,6 +146,7 @@ class Status:
     embedding: EmbeddingSpace | None
     database_bytes: int
     schema_version: int
+    costs: tuple[Total, ...] = ()
 
 
 _DOCUMENTS: LiteralString = "SELECT state, count(*), count(*) FILTER (WHERE searchable) FROM docwell.document GROUP BY state"
@@ -194,8 +201,8 @@ def active_embedding(connection: Connection[Any]) -> EmbeddingSpace | None:
         return cursor.execute(_SPACE).fetchone()
 
 
-def read_status(connection: Connection[Any]) -> Status:
-    """One screen of state, all from one snapshot."""
+def read_status(connection: Connection[Any], *, with_costs: bool = True) -> Status:
+    """One screen of state, all from one snapshot; without costs where nobody looks at them."""
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         namespaces = count_namespaces(connection)
@@ -209,4 +216,5 @@ def read_status(connection: Connection[Any]) -> Status:
             embedding=active_embedding(connection),
             database_bytes=size,
             schema_version=schema,
+            costs=tuple(ledger.totals_by_day(connection, days=COST_DAYS)) if with_costs else (),
         )
