@@ -69,7 +69,7 @@ class StandInDrive:
 
     How services differ is a switch: `tells_sharing` (a change of permissions is a change of the item), `tells_descendants` (all
     that stood in a deleted or restored folder is listed, not the folder alone), `facets` (`shared` is given at all),
-    `ctag_in_delta`, `hashes`.
+    `marks_new_sharing_only` (among changes it is not on what was shared before), `ctag_in_delta`, `hashes`.
     """
 
     def __init__(self, drive_id: str, name: str, *, site_url: str, now: datetime) -> None:
@@ -81,6 +81,7 @@ class StandInDrive:
         self.tells_sharing = False
         self.tells_descendants = True
         self.facets = True
+        self.marks_new_sharing_only = False
         self.ctag_in_delta = True
         self.hashes = True
         self.things: dict[str, Thing] = {}
@@ -193,7 +194,9 @@ class StandInDrive:
         """Direct ones."""
         return sorted((one for one in self.things.values() if one.parent == item_id), key=lambda one: one.item_id)
 
-    def to_json(self, thing: Thing, *, delta: bool = False, hierarchical: bool = False, sharing: bool = False) -> Json:
+    def to_json(
+        self, thing: Thing, *, delta: bool = False, listing: bool = True, hierarchical: bool = False, sharing: bool = False
+    ) -> Json:
         """A driveItem. In a delta query `parentReference` has no path."""
         found: Json = {
             "id": thing.item_id,
@@ -223,6 +226,8 @@ class StandInDrive:
             if self.ctag_in_delta or not delta:
                 found["cTag"] = f'"c:{{{thing.item_id}}},{thing.content_version}"'
         own = thing.permissions is not None or thing.kind == "root"
+        if delta and self.marks_new_sharing_only and not listing and thing.kind != "root":
+            own = own and thing.shared_at > 0 and thing.shared_at == thing.changed
         if delta and self.facets and (own or not hierarchical):
             found["shared"] = {"scope": "users"} if own else {}
         if delta and sharing and thing.shared_at and thing.shared_at == thing.changed and thing.kind == "file":
@@ -273,7 +278,7 @@ class StandInDrive:
     def _listed_as(self, item_id: str, *, listing: bool, flags: dict[str, bool]) -> Json | None:
         thing = self.things.get(item_id)
         if thing is not None:
-            return self.to_json(thing, delta=True, **flags)
+            return self.to_json(thing, delta=True, listing=listing, **flags)
         tomb = self.gone.get(item_id)
         if tomb is None or listing:
             return None

@@ -104,6 +104,21 @@ def test_where_the_service_does_not_tell_what_inherits_each_one_is_asked(graph: 
     assert mirror.by_path() == {"Documents/open/secret.md": ANN, "Documents/open/open.md": OWNER}
 
 
+def test_an_edited_file_is_never_opened_to_the_readers_of_its_folder(graph: StandInGraph, drive: StandInDrive) -> None:
+    drive.marks_new_sharing_only = True
+    folder = drive.folder("open")
+    inner = drive.folder("inner", folder, permissions=[])
+    secret = drive.file("secret.md", b"x", folder, permissions=[owner("ann@contoso.com")])
+    deep = drive.file("deep.md", b"x", inner)
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+        drive.write(secret, b"edited")
+        drive.write(deep, b"edited")
+        mirror.sync(source)
+    assert mirror.by_path() == {"Documents/open/secret.md": ANN, "Documents/open/inner/deep.md": ()}
+
+
 def test_changes_come_from_the_cursor_on(graph: StandInGraph, drive: StandInDrive) -> None:
     folder = drive.folder("a")
     edited, moved, gone = (drive.file(f"{name}.md", name.encode(), folder) for name in ("edited", "moved", "gone"))

@@ -22,6 +22,7 @@ def campaign(seed: int) -> StandInGraph:
         drive = graph.drive(site, name)
         bits = seed >> (2 * number)
         drive.facets = bool(bits & 1)
+        drive.marks_new_sharing_only = bool(seed & 1)
         drive.tells_descendants = bool(bits & 2)
         drive.tells_sharing = bool(seed & 4)
         drive.ctag_in_delta = bool(seed & 8)

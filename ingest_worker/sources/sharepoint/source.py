@@ -152,7 +152,9 @@ class SharePointSource:
         before = followed[drive.drive_id]
         walk = Walk(self._graph, drive, before.known, self._access(drive), listing=False)
         for number, page in enumerate(delta.pages(self._graph, before.link, drive, sharing=self._settings.permissions), start=1):
-            taken = walk.take(page.items, inheriting=page.inheriting)
+            # Graph says that `shared` stands on what "explicitly has sharing changes": among changes that may mean newly shared
+            # only, so what has permissions of its own could look as if it inherited. Each one is asked for.
+            taken = walk.take(page.items, inheriting=False)
             yield taken.batch
             yield from walk.below(taken.again)
             link = page.following or page.delta
