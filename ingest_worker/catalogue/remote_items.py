@@ -46,13 +46,26 @@ def known(connection: Connection[Any], source_id: int, keys: Sequence[str]) -> d
         return {one.key: one for one in cursor.execute(_KNOWN, (source_id, list(keys))).fetchall()}
 
 
-def saw_unchanged(connection: Connection[Any], source_id: int, keys: Sequence[str], listing: int) -> None:
-    """These came, and are as they are stored."""
+_SAW: LiteralString = """
+    UPDATE docwell.remote_item SET listing = %(listing)s WHERE source_id = %(source)s AND key = ANY (%(keys)s)
+"""
+_MENDED: LiteralString = """
+    UPDATE docwell.remote_item SET error_code = NULL, error = NULL, attempts = 0, retry_at = NULL
+    WHERE source_id = %(source)s AND key = ANY (%(keys)s) AND retry_at IS NOT NULL
+"""
+
+
+def saw(connection: Connection[Any], source_id: int, keys: Sequence[str], listing: int) -> None:
+    """These came, and nothing is done about them now."""
     if keys:
-        connection.execute(
-            "UPDATE docwell.remote_item SET listing = %s WHERE source_id = %s AND key = ANY (%s)",
-            (listing, source_id, list(keys)),
-        )
+        connection.execute(_SAW, {"source": source_id, "keys": list(keys), "listing": listing})
+
+
+def saw_unchanged(connection: Connection[Any], source_id: int, keys: Sequence[str], listing: int) -> None:
+    """These came, and are as they are stored; what failed when somebody asked for them is over."""
+    if keys:
+        saw(connection, source_id, keys, listing)
+        connection.execute(_MENDED, {"source": source_id, "keys": list(keys)})
 
 
 _STORED: LiteralString = """
@@ -149,6 +162,30 @@ def saw_gone(connection: Connection[Any], source_id: int, keys: Sequence[str]) -
         " WHERE source_id = %(source)s AND key = ANY (%(keys)s) AND gone_at IS NULL",
         values,
     )
+
+
+_BELOW: LiteralString = """
+    SELECT t.key AS tree, o.key FROM docwell.remote_item t
+    JOIN docwell.remote_item o ON o.source_id = t.source_id AND o.key <> t.key AND o.gone_at IS NULL
+         AND starts_with(o.path, regexp_replace(t.path, '[.][^./]*$', '') || '/')
+    WHERE t.source_id = %s AND t.key = ANY (%s) AND t.path <> '' ORDER BY o.path
+"""
+
+
+def known_below(connection: Connection[Any], source_id: int, keys: Sequence[str]) -> dict[str, list[str]]:
+    """What is known to stand below each of these: its path begins with theirs, without their ending. Without what has nothing."""
+    found: dict[str, list[str]] = {}
+    for tree, key in connection.execute(_BELOW, (source_id, list(keys))).fetchall():
+        found.setdefault(tree, []).append(key)
+    return found
+
+
+def paths(connection: Connection[Any], source_id: int, keys: Sequence[str]) -> dict[str, str]:
+    """Where their source says that these are."""
+    rows = connection.execute(
+        "SELECT key, path FROM docwell.remote_item WHERE source_id = %s AND key = ANY (%s)", (source_id, list(keys))
+    )
+    return dict(rows.fetchall())
 
 
 def not_in_listing(connection: Connection[Any], source_id: int, listing: int) -> list[str]:

@@ -123,9 +123,10 @@ class Applier:
         steps = {
             key: next_step(item, known.get(key), facts=facts[key], now=now, whole=self.whole) for key, item in latest.items()
         }
-        same = [key for key, step in steps.items() if step in {Step.NOTHING, Step.WAIT}]
         with self._connection() as connection:
-            remote_items.saw_unchanged(connection, self.shelf.source.source_id, same, self.shelf.listing)
+            for wanted, note in ((Step.NOTHING, remote_items.saw_unchanged), (Step.WAIT, remote_items.saw)):
+                keys = [key for key, step in steps.items() if step is wanted]
+                note(connection, self.shelf.source.source_id, keys, self.shelf.listing)
         self.counts["seen"] += len(latest)
         try:
             for key, step in steps.items():

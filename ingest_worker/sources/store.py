@@ -95,7 +95,7 @@ def store_item(connection: Connection[Any], shelf: Shelf, item: Item, body: Body
             item.key,
             document_id=accepted.document_id,
             path=wanted,
-            content=None if body is None else item.content,
+            content=item.content if body is not None or (known is not None and known.content == item.content) else None,
             facts=shelf.facts(item),
             listing=shelf.listing,
         )

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from infra.cli import make_app
 from ingest_worker.sources import registry
-from shared.config import load_settings
+from shared.config import OtherSettings, load_settings
 from shared.errors import ConfigurationError, PermanentError, ServiceUnavailable
 from tests.conftest import Database
 from tests.example_source import open_source
@@ -90,6 +90,7 @@ def test_a_source_of_another_maker_is_added_after_it_was_reached(run: Run, notes
     assert run(*arguments, "--set", "token_file=token").exit_code == 0
     assert TOKEN not in (tmp_path / "docwell.toml").read_text()
     (added,) = load_settings({}, directory=tmp_path)[0].sources
+    assert isinstance(added, OtherSettings)
     assert (added.name, added.options) == ("mine", {"url": notes.url, "token": TOKEN})
 
 

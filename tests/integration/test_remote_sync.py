@@ -254,6 +254,19 @@ def test_one_item_that_fails_costs_the_others_nothing_and_is_tried_again(followe
     assert followed.failures() == {}
 
 
+@pytest.mark.parametrize("change", [{}, {"title": "Another"}])
+def test_a_thing_that_could_not_be_asked_for_once_is_settled_when_it_can(followed: Followed, change: dict[str, str]) -> None:
+    _fill(followed.notes, 2)
+    followed.settle()
+    followed.notes.fail("/notes/n001", 500)
+    followed.event("n001")
+    followed.settle()
+    assert followed.failures() == {"n001": "server_error"}
+    followed.notes.change("n001", **change)
+    followed.settle(70)
+    assert followed.failures() == {}
+
+
 def test_narrower_readers_apply_though_the_bytes_cannot_be_had(database: Database, notes: Notes) -> None:
     with follow(database.url, notes, permissions=True) as followed:
         notes.write("a", "text", readers=("group:all",))
