@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from infra.doctor_database import look_into_database
 from infra.findings import Finding, failed, fine, skipped, warning
 from shared.config import Settings
 from shared.database import connect
-from shared.errors import ServiceUnavailable
+from shared.errors import DocwellError, ServiceUnavailable
 
 PYTHONS = ((3, 11), (3, 12))
 _PACKAGES = ("psycopg", "pgvector", "celery", "redis", "fastapi", "uvicorn", "mcp", "pypdfium2", "tree-sitter", "tokenizers")
@@ -29,6 +30,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield look_at_disk("disk of the home", settings.home)
     yield look_at_inotify(_INOTIFY)
     yield _look_at_model(settings)
+    yield from look_at_reranker(settings)
     yield _look_at_broker(settings)
     yield from _look_at_database(settings)
 
@@ -96,6 +98,29 @@ def _look_at_model(settings: Settings) -> Finding:
             return warning("model files", said + " The embedder that runs answers for it.", "Run `make install`.")
         return failed("model files", said, "Run `make install`, or correct DOCWELL_EMBEDDING_MODEL_PATH.")
     return fine("model files", f"{folder} is complete.")
+
+
+def look_at_reranker(settings: Settings) -> Iterator[Finding]:
+    """Whether the reranker that is set judges two passages; nothing where none is. A search goes on without it, unnoticed."""
+    if not settings.rerank_url and settings.rerank_model_path is None:
+        return
+    from query_server.retrieve.rerank_open import open_reranker
+
+    name = "DOCWELL_RERANK_URL" if settings.rerank_url else "DOCWELL_RERANK_MODEL_PATH"
+    cure = f"Correct or unset {name}; until then passages stand in the order of the fusion."
+    try:
+        reranker = open_reranker(settings)
+        began = time.perf_counter()
+        reranker.scores("What is this?", ["A passage.", "Another one."])
+        seconds = time.perf_counter() - began
+    except DocwellError as error:
+        yield failed("reranker", str(error), cure)
+        return
+    said = f"It judged two passages in {seconds:.2f} s; a search gives it {settings.rerank_seconds:g} s for fifty."
+    if seconds > settings.rerank_seconds:
+        yield warning("reranker", said, "Take a smaller model, or raise DOCWELL_RERANK_SECONDS.")
+    else:
+        yield fine("reranker", said)
 
 
 def _look_at_broker(settings: Settings) -> Finding:

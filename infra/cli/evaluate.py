@@ -76,6 +76,16 @@ def evaluate(
         facts["sample"] = {"of": len(questions.questions), "seed": seed}
     if asked.left_out:
         facts["questions_without_judgement"] = asked.left_out
+    if asked.unknown_documents or asked.unknown_questions:
+        facts["judgements_left_out"] = {
+            "unknown_documents": asked.unknown_documents,
+            "unknown_questions": asked.unknown_questions,
+        }
+        print(
+            f"docwell: {asked.unknown_documents} rows of qrels.tsv name documents that corpus.jsonl does not have, and"
+            f" {asked.unknown_questions} questions that queries.jsonl does not have: they are left out.",
+            file=sys.stderr,
+        )
     systems = _systems(compare=compare, hyde=hyde)
     with ExitStack() as stack:
         stack.enter_context(_ended_by_signals())

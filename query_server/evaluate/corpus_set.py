@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -29,7 +29,7 @@ def read_corpus_set(folder: Path) -> QuestionSet:
     `corpus.jsonl` has `id` (or `_id`), `title`, `text` and, if wanted, `path`, whose ending says what the text is; a document
     that lies in the folder `files` or `pdfs` under its id is taken from there. `queries.jsonl` has `id`, `text` and, if wanted,
     `answers`, `category`, and `unanswerable`. `qrels.tsv` has query, document and grade, or TREC's four columns. Questions
-    that it does not judge are left out.
+    that it does not judge are left out, and so are judgements of documents and questions that are not there, which are counted.
 
     Raises:
         BadSet: a file is missing or cannot be understood.
@@ -41,11 +41,13 @@ def read_corpus_set(folder: Path) -> QuestionSet:
     for document_id, count in Counter(document.id for document in documents).items():
         if count > 1:
             raise BadSet(f"{folder / 'corpus.jsonl'}: the document {document_id!r} is there {count} times.")
-    judged = _read_qrels(folder / "qrels.tsv")
+    judged, unknown_documents = _known(_read_qrels(folder / "qrels.tsv"), {document.id for document in documents})
+    asked_about = set()
     questions = []
     total = 0
     for where, row in _read_lines(folder / "queries.jsonl"):
         total += 1
+        asked_about.add(_row_id(row, where))
         question = _corpus_question(row, where, judged)
         if question.answerable or row.get("unanswerable"):
             questions.append(question)
@@ -56,7 +58,18 @@ def read_corpus_set(folder: Path) -> QuestionSet:
         questions=tuple(with_ids(questions, folder.name)),
         documents=tuple(documents),
         left_out=total - len(questions),
+        unknown_documents=unknown_documents,
+        unknown_questions=sum(len(grades) for question, grades in judged.items() if question not in asked_about),
     )
+
+
+def _known(judged: Mapping[str, Mapping[str, float]], documents: Set[str]) -> tuple[dict[str, dict[str, float]], int]:
+    """The judgements of documents that are there, and how many others: what nobody can find would lower every metric."""
+    known = {
+        question: {document: grade for document, grade in grades.items() if document in documents}
+        for question, grades in judged.items()
+    }
+    return known, sum(map(len, judged.values())) - sum(map(len, known.values()))
 
 
 def _corpus_document(row: Mapping[str, Any], where: str, as_they_are: Mapping[str, Path]) -> CorpusDocument:

@@ -117,13 +117,18 @@ class CorpusDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionSet:
-    """Questions, and the corpus that they are about unless that is the live one. `left_out` questions have no judgement."""
+    """Questions, and the corpus that they are about unless that is the live one. `left_out` questions have no judgement.
+
+    `unknown_documents` and `unknown_questions` count the judgements that name what the set does not have.
+    """
 
     name: str
     questions: tuple[Question, ...]
     namespace: str = ""
     documents: tuple[CorpusDocument, ...] | None = None
     left_out: int = 0
+    unknown_documents: int = 0
+    unknown_questions: int = 0
 
     def sample(self, size: int, *, seed: int) -> QuestionSet:
         """At most `size` of the questions, in their order, chosen by chance."""

@@ -296,6 +296,8 @@ def _asked(evidence: Evidence) -> tuple[AskedTerm, ...]:
             identifier=term in evidence.query.identifiers,
         )
         for term, idf in zip(evidence.query.terms, evidence.idf, strict=True)
+        # Stems and beginnings of a word are how it is found, not what was asked for.
+        if term.kind not in OTHER_FORMS
     )
 
 

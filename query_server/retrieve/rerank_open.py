@@ -10,10 +10,15 @@ def open_reranking(settings: Settings, *, patient: bool) -> Reranking | None:
     """An endpoint, a model in this process, or None: it is off unless one of them is set. Nothing is loaded yet."""
     if not settings.rerank_url and not settings.rerank_model_path:
         return None
-    return Reranking(lambda: _open(settings), limit_seconds=settings.rerank_seconds, patient=patient)
+    return Reranking(lambda: open_reranker(settings), limit_seconds=settings.rerank_seconds, patient=patient)
 
 
-def _open(settings: Settings) -> Reranker:
+def open_reranker(settings: Settings) -> Reranker:
+    """The one that is set; a model is loaded by it.
+
+    Raises:
+        ConfigurationError: the folder holds no model, or a package for it is missing.
+    """
     # Each is imported when it is wanted: a server without a reranker needs neither.
     if settings.rerank_model_path is not None:
         from query_server.retrieve.rerank_local import LocalReranker

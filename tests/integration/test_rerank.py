@@ -17,13 +17,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from infra.doctor import look_at_reranker
 from query_server.cursor import CursorExpired
 from query_server.retrieve.rerank import OnDemand, Reranker, RerankFailed, Reranking
 from query_server.retrieve.rerank_endpoint import EndpointReranker
 from query_server.retrieve.rerank_local import LocalReranker
 from query_server.retrieve.rerank_open import open_reranking
 from query_server.service import SearchService
-from shared.config import load_settings
+from shared.config import Settings, load_settings
 from shared.errors import ConfigurationError
 from tests.asking import DIMENSION, MODEL, add, serving
 from tests.conftest import Database
@@ -507,3 +508,13 @@ def test_it_is_off_unless_it_is_set_and_only_one_can_be(tmp_path: Path) -> None:
     assert open_reranking(load_settings({})[0], patient=False) is None
     with pytest.raises(ConfigurationError, match="rerank_url is set too"):
         load_settings({"DOCWELL_RERANK_URL": "http://127.0.0.1:1", "DOCWELL_RERANK_MODEL_PATH": str(tmp_path)})
+
+
+def test_the_doctor_asks_the_reranker_that_is_set(tmp_path: Path) -> None:
+    assert list(look_at_reranker(Settings())) == []
+    [away] = look_at_reranker(Settings(rerank_url="http://127.0.0.1:1/rerank"))
+    assert (away.check, away.status) == ("reranker", "failed")
+    assert "cannot be reached" in away.finding
+    assert "DOCWELL_RERANK_URL" in (away.cure or "")
+    [missing] = look_at_reranker(Settings(rerank_model_path=tmp_path))
+    assert (missing.status, "DOCWELL_RERANK_MODEL_PATH" in (missing.cure or "")) == ("failed", True)

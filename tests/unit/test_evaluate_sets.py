@@ -191,3 +191,11 @@ def test_a_sample_is_the_same_for_the_same_seed_and_keeps_the_order(tmp_path: Pa
 
 def test_a_title_that_the_text_begins_with_is_not_said_twice() -> None:
     assert CorpusDocument(id="d", title="Get started", text="Get started\n\n\nHello.").content() == b"# Get started\n\nHello."
+
+
+def test_judgements_of_what_is_not_there_are_left_out_and_counted(tmp_path: Path) -> None:
+    qrels = "q1\td1\t1\nq1\tgone\t1\nq2\tgone\t2\nnobody\td1\t1\nq1\tgone\t0\n"
+    folder = _write(tmp_path, [{"id": "d1", "text": "t"}], [{"id": "q1", "text": "a"}, {"id": "q2", "text": "b"}], qrels)
+    found = read_corpus_set(folder)
+    assert [[one.path for one in question.expected] for question in found.questions] == [["d1"]]
+    assert (found.left_out, found.unknown_documents, found.unknown_questions) == (1, 2, 1)
