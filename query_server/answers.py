@@ -68,12 +68,24 @@ class Passage:
     symbol: str | None = None
     source_modified: datetime | None = None
     tags: tuple[str, ...] | None = None
+    warnings: tuple[Notice, ...] | None = None
     also_in: tuple[Copy, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unindexed:
+    """Documents of one state (`queued`, `failed`, `needs_ocr`, `partial`) that a search could not look into, or not whole: how
+    many, and the first few paths."""
+
+    state: str
+    documents: int
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchAnswer:
-    """What `search_documents` answers. `tokens_used` counts the passages with what is written around them."""
+    """What `search_documents` answers. `tokens_used` counts the passages with what is written around them. `unindexed` is there
+    where nothing was found and something could not be looked into."""
 
     search_id: str
     query: str
@@ -89,6 +101,7 @@ class SearchAnswer:
     message: str | None = None
     next_cursor: str | None = None
     newest_sweep: datetime | None = None
+    unindexed: tuple[Unindexed, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,6 +87,7 @@ def _facts(result: Mapping[str, Any]) -> str:
     facts.append(f"found by {'+'.join(result['matched_by'])}{', high confidence' if result['high_confidence'] else ''}")
     if result.get("also_in"):
         facts.append("the same text also in " + ", ".join(f"{copy['citation']} ({copy['path']})" for copy in result["also_in"]))
+    facts.extend(f"warning: {warning['message'].rstrip('.')}" for warning in result.get("warnings", ()))
     return f"({'; '.join(facts)})\n   document_id {result['document_id']} chunk_id {result['chunk_id']}"
 
 

@@ -33,6 +33,9 @@ NAMESPACES_WITHIN_SECONDS = 1.0
 
 MOST_NAMED = 20
 
+MOST_REMEMBERED = 1_000
+"""Kinds of principals whose namespaces are remembered, by what they may see."""
+
 log = logging.getLogger(__name__)
 
 
@@ -62,6 +65,7 @@ class DocwellServer(MCPServer[None]):
         )
         self._service = service
         self._principal = principal
+        self._named: dict[tuple[frozenset[str] | None, frozenset[str] | None], str] = {}
         add_resources(self, service, principal)
 
     async def get_prompt(self, name: str, arguments: Any = None, context: Any = None) -> Any:  # noqa: ARG002 - the SDK's signature
@@ -69,11 +73,17 @@ class DocwellServer(MCPServer[None]):
         raise MCPError(INVALID_PARAMS, f"There is no prompt {name!r}: this server has none.")
 
     async def list_tools(self) -> list[ToolDescription]:
-        """The tools; with the namespaces in sight when the database answers at once."""
+        """The tools, with the namespaces in sight. While the database is slow or away they are those that were named last:
+        clients keep descriptions, and a model's prompt that changes costs its cache."""
         tools = await super().list_tools()
-        sentence = ""
+        who = self._principal()
+        sentence = None
         with anyio.move_on_after(NAMESPACES_WITHIN_SECONDS):
-            sentence = await anyio.to_thread.run_sync(self._namespaces, abandon_on_cancel=True)
+            sentence = await anyio.to_thread.run_sync(self._namespaces, who, abandon_on_cancel=True)
+        if sentence is None:
+            sentence = self._named.get((who.namespaces, who.names), "")
+        elif len(self._named) < MOST_REMEMBERED or (who.namespaces, who.names) in self._named:
+            self._named[who.namespaces, who.names] = sentence
         if not sentence:
             return tools
         return [
@@ -81,12 +91,13 @@ class DocwellServer(MCPServer[None]):
             for tool in tools
         ]
 
-    def _namespaces(self) -> str:
+    def _namespaces(self, who: Principal) -> str | None:
+        """A sentence, empty where nothing is in sight; None when it cannot be known."""
         try:
-            found = self._service.namespaces(principal=self._principal())
+            found = self._service.namespaces(principal=who)
         except DocwellError as error:
             log.warning("The namespaces cannot be named: %s", error)
-            return ""
+            return None
         named = [f"{name} ({description})" if description else name for name, description in found[:MOST_NAMED]]
         more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
         return f"Namespaces: {', '.join(named)}{more}." if named else ""

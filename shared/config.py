@@ -21,6 +21,7 @@ from shared.source_settings import (
     ConfluenceSettings,
     ConnectionSettings,
     FolderSettings,
+    Name,
     OtherSettings,
     Secrets,
     SharePointSettings,
@@ -46,6 +47,20 @@ DEFAULT_CONFIG = "docwell.toml"
 
 PATHS = ("home", "inbox", "embedding_model_path", "rerank_model_path")
 """Settings that are made absolute."""
+
+
+class NamespaceSettings(BaseModel):
+    """One `[[namespaces]]` table: what a namespace holds, in a sentence for the models that search it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name
+    description: str = Field(min_length=1, max_length=300)
+
+    @field_validator("description")
+    @classmethod
+    def _on_one_line(cls, text: str) -> str:
+        return " ".join(text.replace("\x00", "").split()).rstrip(".")
 
 
 class Settings(BaseModel):
@@ -156,6 +171,7 @@ class Settings(BaseModel):
     log_format: Literal["auto", "console", "json"] = "auto"
 
     sources: tuple[SourceSettings, ...] = ()
+    namespaces: tuple[NamespaceSettings, ...] = ()
     prices: Mapping[str, Price] = Field(default_factory=dict)
 
     @field_validator("chunk_overlap")
@@ -185,6 +201,15 @@ class Settings(BaseModel):
                     f' [prices."{self.context_model}"] in docwell.toml'
                 )
         return self
+
+    @field_validator("namespaces")
+    @classmethod
+    def _each_once(cls, namespaces: tuple[NamespaceSettings, ...]) -> tuple[NamespaceSettings, ...]:
+        names = [one.name for one in namespaces]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"the namespace {twice[0]} stands there twice: keep one")
+        return namespaces
 
     @field_validator("rerank_model_path")
     @classmethod
@@ -217,7 +242,7 @@ class Settings(BaseModel):
         return patterns
 
 
-TABLES = frozenset({"sources", "prices"})
+TABLES = frozenset({"sources", "namespaces", "prices"})
 """Settings that are tables of `docwell.toml`, and no environment variables."""
 
 _COMMON = {"ANTHROPIC_API_KEY": "anthropic_api_key", "ANTHROPIC_BASE_URL": "anthropic_base_url"}

@@ -10,6 +10,8 @@ import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 
+from ingest_worker.catalogue import events
+from ingest_worker.catalogue.namespaces import describe_namespaces
 from ingest_worker.enrich.again import ask_for_due
 from ingest_worker.indexing import index_some, refresh_statistics
 from ingest_worker.jobs import table as jobs
@@ -26,9 +28,14 @@ log = structlog.get_logger(__name__)
 def run_scheduler(settings: Settings, pool: Pool, wake: Wake, stop: threading.Event, *, rng: random.Random) -> None:
     """Tick until `stop` is set. PostgreSQL or Redis may be away; the next tick tries again."""
     usage = UsageKeeper(settings)
+    described = False
     while not stop.is_set():
         began = time.monotonic()
         try:
+            if not described:
+                with pool.connection() as connection:
+                    describe_namespaces(connection, {one.name: one.description for one in settings.namespaces})
+                described = True
             due = tick(settings, pool, wake, rng=rng)
             usage.tick(pool, until=began + settings.scheduler_tick_seconds)
             _index_until(began + settings.scheduler_tick_seconds, pool, stop, idle=due == 0)
@@ -59,6 +66,7 @@ def tick(settings: Settings, pool: Pool, wake: Wake, *, rng: random.Random) -> i
             for job in jobs.expired(connection):
                 take_back(connection, job, UNKNOWN, rng=rng)
         ask_for_due(connection, settings)
+        events.prune(connection)
         due = jobs.due(connection, cap=settings.worker_concurrency or 8)
     if due:
         wake(due)

@@ -14,6 +14,7 @@ from query_server.answers import Notice, Piece, ReadAnswer
 from query_server.cursor import Cursor, CursorExpired, decode_cursor, question_hash
 from query_server.retrieve.budget import cost, cut_text, take
 from query_server.retrieve.citation import cite
+from query_server.retrieve.extraction import read_notices
 from query_server.retrieve.listing import find_document
 from query_server.retrieve.overlap import without_overlap
 from shared.documents import Span
@@ -127,6 +128,7 @@ def read_document(connection: Connection[Any], request: ReadRequest) -> ReadAnsw
     )
     shown = wanted[: taken.count]
     reached = start + taken.count
+    notices = read_notices(connection, [request.document_id])
     index_version = connection.execute(_INDEX_VERSION, (request.document_id,)).fetchone()
     return ReadAnswer(
         document=document,
@@ -138,7 +140,7 @@ def read_document(connection: Connection[Any], request: ReadRequest) -> ReadAnsw
             Cursor(question=request.question, index_version=version, offset=reached).encode() if reached < len(rows) else None
         ),
         index_version=index_version[0] if index_version is not None else 0,
-        warnings=_warnings(taken.cut is not None),
+        warnings=(*_warnings(taken.cut is not None), *notices.get(request.document_id, ())),
         message=None if rows else _nothing(document.state, document.reason, searchable=document.searchable),
     )
 
