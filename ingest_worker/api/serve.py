@@ -21,6 +21,9 @@ from shared.errors import ConfigurationError, PermanentError
 _CONNECTIONS = 10
 _WAIT_SECONDS = 5.0
 
+_KEEP_ALIVE_SECONDS = 75
+"""Longer than proxies keep an idle connection (a minute): else a request may meet one that is just being closed."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -52,6 +55,7 @@ def run_api(settings: Settings) -> None:
                 proxy_headers=False,
                 lifespan="off",
                 timeout_graceful_shutdown=10,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             )
         )
         # uvicorn raises the signal that stopped it once more when it is done; by then there is nothing left to stop.

@@ -48,8 +48,16 @@ def remember(connection: Connection[Any], name: str, delivery_id: str, body_sha2
     return found
 
 
+# With each delivery some old ones go: so their number follows what comes in thirty days, and nobody has to sweep.
 _FINISH: LiteralString = """
-    UPDATE docwell.delivery SET status = %s, document_id = %s, job_id = %s WHERE connection = %s AND delivery_id = %s
+    WITH forgotten AS (
+        DELETE FROM docwell.delivery WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM docwell.delivery WHERE received_at < now() - make_interval(days => %(days)s)
+            ORDER BY received_at LIMIT 2 FOR UPDATE SKIP LOCKED
+        ))
+    )
+    UPDATE docwell.delivery SET status = %(status)s, document_id = %(document)s, job_id = %(job)s
+    WHERE connection = %(connection)s AND delivery_id = %(delivery)s
 """
 
 
@@ -62,8 +70,16 @@ def finish(
     document_id: uuid.UUID | None,
     job_id: uuid.UUID | None,
 ) -> None:
-    """Note what a delivery came to."""
-    connection.execute(_FINISH, (status, document_id, job_id, name, delivery_id))
+    """Note what a delivery came to, and forget two that are older than `KEPT_DAYS`, when there are any."""
+    values = {
+        "days": KEPT_DAYS,
+        "status": status,
+        "document": document_id,
+        "job": job_id,
+        "connection": name,
+        "delivery": delivery_id,
+    }
+    connection.execute(_FINISH, values)
 
 
 _TURN: LiteralString = "SELECT pg_advisory_xact_lock(hashtextextended(concat_ws(chr(10), %s::text, %s::text, %s::text), 0))"
@@ -111,16 +127,3 @@ def note_deleted(
         raise RuntimeError("INSERT … RETURNING gave no row")
     found: uuid.UUID = row[0]
     return found
-
-
-_PRUNE: LiteralString = """
-    DELETE FROM docwell.delivery WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM docwell.delivery WHERE received_at < now() - make_interval(days => %s)
-        ORDER BY received_at LIMIT %s FOR UPDATE SKIP LOCKED
-    ))
-"""
-
-
-def prune(connection: Connection[Any], *, most: int) -> int:
-    """Forget deliveries of more than thirty days ago, at most so many, those first that nobody holds; returns how many."""
-    return connection.execute(_PRUNE, (KEPT_DAYS, most)).rowcount

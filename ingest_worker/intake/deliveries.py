@@ -7,23 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from psycopg import Connection, errors
+from psycopg import Connection
 
 from ingest_worker.catalogue import deliveries
 from ingest_worker.catalogue.asking import Conflict, Unknown
 from ingest_worker.catalogue.erasures import Place
 from ingest_worker.catalogue.sources import PUSH, ensure_audience, ensure_namespace
-from ingest_worker.intake.push import Pushed, accept, push_source, withdraw_pushed
+from ingest_worker.intake.keeping import Pushed, again_after_conflict, take_in
+from ingest_worker.intake.push import push_source, withdraw_pushed
 
 GENERIC = "generic"
 """The connection under which deliveries of the generic webhook are remembered."""
 
 Status = Literal["accepted", "unchanged", "superseded", "duplicate"]
-
-_ATTEMPTS = 3
-
-_FORGOTTEN_EACH = 2
-"""Old deliveries that go with each new one: so their number follows what comes in thirty days, and nobody has to sweep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,20 +49,15 @@ class Outcome:
     duplicate_of: Place | None = None
 
 
+@again_after_conflict
 def deliver(connection: Connection[Any], delivery: Delivery, event: Pushed | Deletion, *, max_attempts: int = 5) -> Outcome:
     """Take a delivery, unless it was taken before or is older than what is known of its document.
 
     Raises:
         Conflict: its id was used for another body, the document is excluded, or its path or bytes were erased; it is not noted.
     """
-    for attempt in range(_ATTEMPTS):
-        try:
-            with connection.transaction():
-                return _deliver(connection, delivery, event, max_attempts)
-        except (errors.DeadlockDetected, errors.SerializationFailure):
-            if attempt == _ATTEMPTS - 1:
-                raise
-    raise AssertionError("unreachable")
+    with connection.transaction():
+        return _deliver(connection, delivery, event, max_attempts)
 
 
 def _deliver(connection: Connection[Any], delivery: Delivery, event: Pushed | Deletion, max_attempts: int) -> Outcome:
@@ -88,7 +79,6 @@ def _deliver(connection: Connection[Any], delivery: Delivery, event: Pushed | De
         document_id=outcome.document_id,
         job_id=outcome.job_id,
     )
-    deliveries.prune(connection, most=_FORGOTTEN_EACH)
     return outcome
 
 
@@ -100,7 +90,8 @@ def _apply(connection: Connection[Any], event: Pushed | Deletion, max_attempts: 
     if isinstance(event, Deletion):
         outcome = _delete(connection, event, document_id, max_attempts)
     else:
-        done = accept(connection, event, max_attempts=max_attempts)
+        namespace_id = ensure_namespace(connection, event.namespace)
+        done = take_in(connection, push_source(connection), namespace_id, event, max_attempts=max_attempts)
         outcome = Outcome(
             status="accepted" if done.changed else "unchanged",
             document_id=done.document_id,
