@@ -12,6 +12,7 @@ import hmac
 import json
 import random
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -101,7 +102,7 @@ class StandIn:
                 fault.times -= 1
                 return fault
         if self.fault_rate and self.chance.random() < self.fault_rate:
-            return Fault(kind=self.chance.choice(KINDS), status=self.chance.choice((429, 503)), retry_after="1")
+            return Fault(kind=self.chance.choice(KINDS), status=self.chance.choice((429, 503)), retry_after="0")
         return None
 
     @property
@@ -224,6 +225,14 @@ class _MediaHandler(_Handler):
         self._send(200, thing.data)
 
 
+class _Server(ThreadingHTTPServer):
+    """Says nothing of callers that hang up."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def confluence(deployment: str, clock: Callable[[], datetime]) -> Iterator[StandIn]:
     """A site of this deployment (`cloud`, `data_center`), listening."""
@@ -231,10 +240,7 @@ def confluence(deployment: str, clock: Callable[[], datetime]) -> Iterator[Stand
     wiki.deployment = deployment
     routes = CloudRoutes(wiki) if deployment == "cloud" else DataCenterRoutes(wiki)
     site = StandIn(wiki=wiki, deployment=deployment, routes=routes)
-    servers = [
-        ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (handler,), {"site": site}))
-        for handler in (_Handler, _MediaHandler)
-    ]
+    servers = [_Server(("127.0.0.1", 0), type("Handler", (handler,), {"site": site})) for handler in (_Handler, _MediaHandler)]
     site.base, site.media = (f"http://127.0.0.1:{server.server_address[1]}" for server in servers)
     site.base += "/wiki" if deployment == "cloud" else "/confluence"
     if isinstance(routes, CloudRoutes):

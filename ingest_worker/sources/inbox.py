@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from ingest_worker.catalogue import events
+from ingest_worker.catalogue import events, remote_items
 from ingest_worker.intake.orders import WAIT_SECONDS
 from ingest_worker.sources.apply import Applier
 from ingest_worker.sources.protocol import Event, Hint, Listens, Source, Trees
@@ -67,9 +67,18 @@ class Inbox:
                 self._hold(event.event_id, wish)
             else:
                 done.append(event.event_id)
+        with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
+            before = remote_items.paths(connection, source_id, list(keys))
+            below = remote_items.known_below(connection, source_id, list(keys)) if isinstance(source, Trees) else {}
         for key in keys:
             applier.look_at(key)
-        unread = self._look_below(source, trees, applier)
+        with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
+            after = remote_items.paths(connection, source_id, list(below))
+        # What has another place or name gives all below it another place.
+        for key in below:
+            if before.get(key) != after.get(key):
+                trees.setdefault(key, [])
+        unread = self._look_below(source, trees, below, applier)
         applier.flush()
         self.finish([event_id for event_id in done if event_id not in unread])
         return Wish() if hold else self._wish
@@ -93,15 +102,24 @@ class Inbox:
             subscribe=self._wish.subscribe or hint.subscribe,
         )
 
-    def _look_below(self, source: Source, trees: Mapping[str, Sequence[int]], applier: Applier) -> set[int]:
-        """Look at what stands below these; returns the events whose things may not be looked at."""
+    def _look_below(
+        self, source: Source, trees: Mapping[str, Sequence[int]], known: Mapping[str, Sequence[str]], applier: Applier
+    ) -> set[int]:
+        """Look at what stands below these, and at what is known to have stood there; returns the events whose things may not be
+        looked at.
+        """
         unread: set[int] = set()
         for tree, asking in trees.items():
             if not isinstance(source, Trees):
                 break
             try:
+                came: set[str] = set()
                 for batch in source.below(tree):
                     applier.apply(batch.items, batch.gone)
+                    came.update(item.key for item in batch.items)
+                for key in known.get(tree, ()):
+                    if key not in came:
+                        applier.look_at(key)
             except PermanentError as error:
                 unread |= set(asking)
                 self._fail(asking, str(error))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from ingest_worker.intake.read import Gone, Refused
 from ingest_worker.sources.confluence import ConfluenceSource, open_source
+from ingest_worker.sources.pace import Limiter, make_client
 from ingest_worker.sources.protocol import Batch, CursorExpired, Event, Hint, Item, Listens, Source, Trees
 from shared.errors import DocwellError, PermanentError, ServiceUnavailable, TransientError
 from tests.confluence_stand_in import TOKEN, StandIn, confluence
@@ -487,10 +490,25 @@ def test_a_fault_breaks_the_listing_off_and_is_passing(
     site: StandIn, office: Office, client: httpx.Client, hands: Hands, kind: str
 ) -> None:
     source = opened(site, client, hands)
-    site.fault(kind, "/pages$|/rest/api/content$", status=500)
+    site.fault(kind, "/pages$|/rest/api/content$", times=3, status=500)
     with pytest.raises(TransientError):
         list(source.everything())
+    site.fault(kind, "/pages$|/rest/api/content$", times=2, status=500)
     assert len(listed(source.everything())) == 3
+
+
+def test_a_listing_waits_out_what_the_site_asks_for_with_a_client_that_keeps_to_it(
+    site: StandIn, office: Office, client: httpx.Client, hands: Hands
+) -> None:
+    site.fault("throttle", "/pages$|/rest/api/content$", times=2, retry_after="1")
+    with pytest.raises(TransientError):
+        list(opened(site, client, hands).everything())
+    site.faults.clear()
+    site.fault("throttle", "/pages$|/rest/api/content$", retry_after="0.2")
+    began = time.monotonic()
+    with make_client(Limiter(1000.0), threading.Event()) as paced:
+        assert len(listed(opened(site, paced, hands).everything())) == 3
+    assert time.monotonic() - began >= 0.2
 
 
 @pytest.mark.parametrize(("status", "cure"), [(401, "token"), (403, "permission")])
@@ -611,7 +629,7 @@ def test_an_event_makes_what_was_heard_of_permissions_old(
 
 def test_errors_name_no_secret(site: StandIn, office: Office, client: httpx.Client, hands: Hands) -> None:
     for kind in ("throttle", "error", "drop", "half", "html"):
-        site.fault(kind, status=500)
+        site.fault(kind, times=3, status=500)
         with pytest.raises(DocwellError) as caught:
             list(opened(site, client, hands).everything())
         assert TOKEN not in str(caught.value)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urljoin, urlsplit
 
 import httpx
@@ -34,6 +35,18 @@ _MOST_REDIRECTS = 5
 _MOST_RESULT_PAGES = 100_000
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _THROTTLED = frozenset((429, 503))
+_TRIES = 3
+"""How often something is asked when the way to it breaks. Nobody asked us to wait then."""
+_BREAKS = frozenset(("connection_broke", "bad_answer", "server_error"))
+_MOST_WAITS = 3
+_LONGEST_WAIT = 30.0
+"""Seconds that are waited out, so often, before the whole source is left alone."""
+
+_LISTING_WAITS = 20
+_LISTING_WAIT = 900.0
+"""The same within a listing, which would have to begin from its start otherwise."""
+
+T = TypeVar("T")
 
 
 class NotThere(TransientError):
@@ -52,12 +65,41 @@ class Rest:
         self._client = client
         self._clock = clock
         self._origin = _origin(self.base)
+        self._lists = False
+        # A client that holds requests back after `Retry-After` (`pace.make_client`); with another one nothing is waited out.
+        self._paced = bool(client.event_hooks.get("response"))
         token = settings.api_token.get_secret_value()
         if settings.username is None:
             self._authorization = f"Bearer {token}"
         else:
             pair = f"{settings.username}:{token}".encode()
             self._authorization = "Basic " + base64.b64encode(pair).decode("ascii")
+
+    @contextmanager
+    def waiting_out(self) -> Iterator[None]:
+        """Within the block the site may ask for more and longer waits before what goes on in it is given up."""
+        before, self._lists = self._lists, True
+        try:
+            yield
+        finally:
+            self._lists = before
+
+    def _tried(self, ask: Callable[[], T]) -> T:
+        broken = waited = 0
+        while True:
+            try:
+                return ask()
+            except TransientError as error:
+                if error.code in _BREAKS and broken + 1 < _TRIES:
+                    broken += 1
+                elif self._paced and self._may_wait(error.retry_after, waited):
+                    waited += 1
+                else:
+                    raise
+
+    def _may_wait(self, seconds: float | None, waited: int) -> bool:
+        longest, most = (_LISTING_WAIT, _LISTING_WAITS) if self._lists else (_LONGEST_WAIT, _MOST_WAITS)
+        return seconds is not None and seconds <= longest and waited < most
 
     def get(self, path: str, parameters: Parameters | None = None, *, what: str) -> Json:
         """The JSON object at a path below the base address; `what` names it in messages.
@@ -75,6 +117,9 @@ class Rest:
 
     def get_any(self, path: str, parameters: Parameters | None = None, *, what: str) -> Any:
         """As `get`, where an array may come."""
+        return self._tried(lambda: self._get(path, parameters, what=what))
+
+    def _get(self, path: str, parameters: Parameters | None, *, what: str) -> Any:
         data = self._fetch(self.base + path, parameters or {}, what=what, accept="application/json", max_bytes=LARGEST_ANSWER)
         try:
             return orjson.loads(data)
@@ -129,7 +174,7 @@ class Rest:
             NotThere, PermanentError, TransientError, ServiceUnavailable: as `get`.
         """
         url = self.base + link if link.startswith("/") else urljoin(self.base + "/", link)
-        return self._fetch(url, {}, what=what, accept="*/*", max_bytes=max_bytes, may_leave=True)
+        return self._tried(lambda: self._fetch(url, {}, what=what, accept="*/*", max_bytes=max_bytes, may_leave=True))
 
     def _fetch(
         self, url: str, parameters: Parameters, *, what: str, accept: str, max_bytes: int, may_leave: bool = False

@@ -37,9 +37,10 @@ log = structlog.get_logger(__name__)
 class ConfluenceSource:
     """What an account sees of a site, within the source's settings. For one thread; the client belongs to the caller."""
 
-    def __init__(self, settings: ConfluenceSettings, wiki: Wiki, clock: Callable[[], datetime]) -> None:
+    def __init__(self, settings: ConfluenceSettings, wiki: Wiki, rest: Rest, clock: Callable[[], datetime]) -> None:
         self._settings = settings
         self._wiki = wiki
+        self._rest = rest
         self._clock = clock
         self._around = Surroundings(settings, wiki, clock)
 
@@ -48,11 +49,12 @@ class ConfluenceSource:
         began = self._clock()
         self._around.forget(keep=LISTING_KEEP)
         self._wiki.check_account()
-        for space in self._around.spaces():
-            for kind in (PAGE, BLOG) if self._settings.blogs else (PAGE,):
-                # A space that is hidden meanwhile breaks the listing off: it is no reason to take its pages for gone.
-                for pages in self._wiki.pages(space, kind):
-                    yield from self._batches(pages)
+        with self._rest.waiting_out():
+            for space in self._around.spaces():
+                for kind in (PAGE, BLOG) if self._settings.blogs else (PAGE,):
+                    # A space that is hidden meanwhile breaks the listing off: it is no reason to take its pages for gone.
+                    for pages in self._wiki.pages(space, kind):
+                        yield from self._batches(pages)
         yield Batch(cursor=_cursor(began))
 
     def changes(self, cursor: str) -> Iterator[Batch]:
@@ -211,7 +213,7 @@ def open_source(settings: ConfluenceSettings, *, client: httpx.Client, clock: Ca
     """The source of these settings. Nothing is asked before it is used."""
     rest = Rest(settings, client=client, clock=clock)
     make = Cloud if settings.deployment == "cloud" else DataCenter
-    return ConfluenceSource(settings, make(rest, permissions=settings.permissions), clock)
+    return ConfluenceSource(settings, make(rest, permissions=settings.permissions), rest, clock)
 
 
 def _cursor(moment: datetime) -> str:
