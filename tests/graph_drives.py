@@ -78,6 +78,7 @@ class StandInDrive:
         self.site_url = site_url
         self.now = now
         self.page_size = 3
+        self.permissions_page = 2
         self.tells_sharing = False
         self.tells_descendants = True
         self.facets = True

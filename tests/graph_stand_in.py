@@ -266,10 +266,15 @@ class StandInGraph(GraphSubscriptions):
             )
         return json_answer(page)
 
-    def _get_permissions(self, drive_id: str, item_id: str, **_: Any) -> Answer:
+    def _get_permissions(self, drive_id: str, item_id: str, *, query: dict[str, str], **_: Any) -> Answer:
         self._needs("Files.Read.All", "Files.ReadWrite.All", "Sites.FullControl.All")
         drive, thing = self._thing(drive_id, item_id)
-        return json_answer({"value": drive.effective(thing)})
+        listed, skip = drive.effective(thing), int(query.get("$skiptoken", "0"))
+        end = skip + drive.permissions_page
+        page: Json = {"value": listed[skip:end]}
+        if end < len(listed):
+            page["@odata.nextLink"] = f"{self.url}/v1.0/drives/{drive_id}/items/{item_id}/permissions?$skiptoken={end}"
+        return json_answer(page)
 
     def _get_content(self, drive_id: str, item_id: str, **_: Any) -> Answer:
         drive, thing = self._thing(drive_id, item_id)

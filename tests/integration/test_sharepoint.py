@@ -81,6 +81,17 @@ def test_without_permissions_none_are_asked_for(graph: StandInGraph, drive: Stan
     assert calls(graph, "permissions") == 0
 
 
+def test_all_pages_of_permissions_count(graph: StandInGraph, drive: StandInDrive) -> None:
+    people = [f"p{number}@contoso.com" for number in range(5)]
+    drive.file("one.md", b"x", permissions=[owner(person) for person in people])
+    mirror = Mirror()
+    with asking(graph) as source:
+        mirror.sync(source)
+    readers = mirror.by_path()["Documents/one.md"]
+    assert readers is not None
+    assert {f"user:{person}" for person in people} <= set(readers)
+
+
 def test_inherited_permissions_are_read_once_for_all_that_inherits_them(graph: StandInGraph, drive: StandInDrive) -> None:
     drive.page_size = 50
     for name in range(30):

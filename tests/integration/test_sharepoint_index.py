@@ -194,11 +194,11 @@ def test_the_index_is_like_the_libraries_in_the_end_whatever_failed(database: Da
         drive.ctag_in_delta = bool(seed & 1)
         drive.page_size = 3 + seed % 4
     people = People(site.drives, seed)
-    people.work(25)
+    people.work(15)
     with standing_in(graph), following(database.url, graph) as followed:
         for turn in range(2):
             graph.fault_rate = 0.1
-            for _ in range(3):
+            for _ in range(2):
                 followed.settle(200)
                 people.work(6)
             if turn == 0:
