@@ -10,6 +10,7 @@ import uuid
 from typing import Any
 
 from psycopg import Connection, sql
+from psycopg.errors import LockNotAvailable
 
 from ingest_worker.catalogue.vectors import vector_table
 
@@ -61,7 +62,32 @@ def index_some(connection: Connection[Any], *, idle: bool) -> int:
             moved += _move_batch(connection, space_id)
     if idle and not moved:
         connection.execute(_MERGE_TERMS)
+        remove_retired(connection)
     return moved
+
+
+# A search that began before the switch may still read the old table; it takes half a minute at most.
+_RETIRED = """
+    SELECT space_id FROM docwell.embedding_space
+    WHERE state = 'retired' AND NOT is_dropped AND changed_at < now() - make_interval(secs => %s)
+"""
+RETIRED_SECONDS = 60.0
+
+
+def remove_retired(connection: Connection[Any], *, after_seconds: float = RETIRED_SECONDS) -> int:
+    """Drop the vectors of spaces that nobody uses any more; returns how many went. Who reads something just now is not waited
+    for: the next look tries again."""
+    gone = 0
+    for (space_id,) in connection.execute(_RETIRED, (after_seconds,)).fetchall():
+        try:
+            with connection.transaction():
+                connection.execute("SET LOCAL lock_timeout = '1s'")
+                connection.execute("UPDATE docwell.embedding_space SET is_dropped = true WHERE space_id = %s", (space_id,))
+                connection.execute(sql.SQL("DROP TABLE {}").format(vector_table(space_id)))
+            gone += 1
+        except LockNotAvailable:
+            continue
+    return gone
 
 
 # Autovacuum looks once a minute; until then PostgreSQL plans searches for the few rows that there were, twice as slow as need be.

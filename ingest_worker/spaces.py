@@ -200,6 +200,17 @@ def hold_spaces(connection: Connection[Any], active: Space, beside: Space | None
     return beside if beside is not None and states.get(beside.space_id) == "filling" else None
 
 
+def hold_beside(connection: Connection[Any], beside: Space) -> None:
+    """Keep this space beside the active one until we commit; the first statement of its transaction, as `hold_spaces`.
+
+    Raises:
+        SpaceChanged: it is no longer filled.
+    """
+    connection.execute(_SHARED)
+    if dict(connection.execute(_STATES).fetchall()).get(beside.space_id) not in {"filling", "active"}:
+        raise SpaceChanged("The reindex was ended.", code="space_changed")
+
+
 def hold_alone(connection: Connection[Any]) -> None:
     """Let nobody write vectors until we commit."""
     connection.execute(_ALONE)
@@ -234,9 +245,5 @@ def make_space(
         if made is None:
             raise ConfigurationError("No embedding space could be made.", code="no_embedding_space")
         remember(connection, made[0], fingerprint, endpoint, probes)
-        connection.execute(
-            "UPDATE docwell.embedding_space SET was_active = was_active OR state = 'active', round_empty = true"
-            " WHERE space_id = %s",
-            (made[0],),
-        )
+        connection.execute("UPDATE docwell.embedding_space SET round_empty = true WHERE space_id = %s", (made[0],))
         return int(made[0])

@@ -15,6 +15,7 @@ from query_server.answers import SearchAnswer, as_json
 from query_server.retrieve.encode import Encoded, Encoder
 from query_server.retrieve.explain import Trace
 from query_server.retrieve.filters import EVERYTHING, Filters, make_filters, parse_time
+from query_server.retrieve.legs import OtherModel
 from query_server.retrieve.listing import (
     ListRequest,
     find_document,
@@ -23,6 +24,7 @@ from query_server.retrieve.listing import (
     list_namespaces,
     list_sources,
 )
+from query_server.retrieve.opening import StoredDirectory
 from query_server.retrieve.read import ReadRequest, read_document
 from query_server.retrieve.request import Mode, SearchRequest
 from query_server.retrieve.rerank import OnDemand
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
 
 LONGEST_QUERY = 10_000
 """Characters of a query or a hypothetical answer."""
+
+_SWITCHES = 4
+"""How often a search is asked anew because the model of the index changed meanwhile."""
 
 POOL_SIZE = 8
 STATEMENT_TIMEOUT_MS = 30_000
@@ -80,7 +85,7 @@ class SearchService:
         self._encoder = encoder
         self._rescan_seconds = rescan_seconds
         self._clock = clock
-        self._search = Search(snapshots, self._reranking)
+        self._search = Search(snapshots, self._reranking, notice=encoder.notice)
         self._watches: list[Watch] = []
 
     def watch(self, watch: Watch) -> None:
@@ -134,13 +139,7 @@ class SearchService:
         trace = Trace(on=explain)
         searched = Searched(outcome="failed", mode=mode, stages=trace.stages)
         try:
-            encoded = Encoded()
-            if mode != "keyword":
-                encoded = self._encoder.encode(request.query, request.hypothetical_answer)
-                trace.lap("encode")
-            answer, cache = self._search.answer(
-                request, encoded, principal=principal, now=self._clock(), rescan_seconds=self._rescan_seconds(), trace=trace
-            )
+            answer, encoded, cache = self._answer(request, principal, trace)
             searched = _searched(searched, encoded, answer, cache)
         finally:
             emit_stages(trace.stages)
@@ -152,6 +151,25 @@ class SearchService:
             for result, explanation in zip(found["results"], trace.explained.passages, strict=True):
                 result["explanation"] = as_json(explanation)
         return found
+
+    def _answer(self, request: SearchRequest, principal: Principal, trace: Trace) -> tuple[SearchAnswer, Encoded, CacheUse]:
+        """Encode, then search one snapshot. Where that shows that the index has been switched to another model, the query is
+        encoded with that one and asked anew."""
+        for tries_left in reversed(range(_SWITCHES)):
+            encoded = Encoded()
+            if request.mode != "keyword":
+                encoded = self._encoder.encode(request.query, request.hypothetical_answer)
+                trace.lap("encode")
+            try:
+                answer, cache = self._search.answer(
+                    request, encoded, principal=principal, now=self._clock(), rescan_seconds=self._rescan_seconds(), trace=trace
+                )
+            except OtherModel as other:
+                if not self._encoder.follow(other.fingerprint, encoded) or not tries_left:
+                    raise
+            else:
+                return answer, encoded, cache
+        raise AssertionError("the last try returns or raises")
 
     def trace(
         self,
@@ -174,6 +192,7 @@ class SearchService:
             request = SearchRequest(
                 query=_checked(query, "query"), filters=filters, limit=limit, mode=mode, max_tokens=max_tokens
             )
+            self._encoder.look_up()
             encoded = encoded if mode == "keyword" else self._encoder.encode(request.query)
         return trace_document(
             self._search,
@@ -317,7 +336,7 @@ def _searched(search: Searched, encoded: Encoded, answer: SearchAnswer, ranking:
 def _checked(text: str, argument: str, *, required: bool = True) -> str:
     text = text.replace("\x00", "").strip()
     if required and not text:
-        raise PermanentError(f"{argument} is empty.", code="bad_argument")
+        raise PermanentError(f"{argument} is empty: give a question, or the words to look for.", code="bad_argument")
     if len(text) > LONGEST_QUERY:
         raise PermanentError(f"{argument} is longer than {LONGEST_QUERY} characters.", code="bad_argument")
     return text.encode("utf-8", "replace").decode("utf-8")
@@ -365,9 +384,10 @@ def make_service(settings: Callable[[], Settings], *, patient: bool) -> SearchSe
 
         return open_embedder(settings())
 
+    snapshots = Snapshots(pool)
     return SearchService(
-        Snapshots(pool),
-        Encoder(embedder, patient=patient),
+        snapshots,
+        Encoder(embedder, patient=patient, directory=StoredDirectory(snapshots, settings)),
         rescan_seconds=lambda: settings().watch_rescan_seconds,
         reranking=OnDemand(lambda: open_reranking(settings(), patient=patient)),
     )

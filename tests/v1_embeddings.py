@@ -28,7 +28,10 @@ def error(status: int, message: str, **headers: str) -> Answer:
 
 
 class Server(ThreadingHTTPServer):
-    """`before` may answer in place of the model; `requests` keeps what was asked."""
+    """`before` may answer in place of the model; `requests` keeps what was asked.
+
+    Models whose names begin with `small` are one and the same; each other name is another model.
+    """
 
     daemon_threads = True
 
@@ -50,7 +53,7 @@ class Server(ThreadingHTTPServer):
         dimension = request.get("dimensions", self.dimension)
         data = []
         for index, text in enumerate(request["input"]):
-            vector: Any = numbers(text, dimension)
+            vector: Any = numbers(text if request["model"].startswith("small") else request["model"] + text, dimension)
             if self.base64 and request.get("encoding_format") == "base64":
                 vector = base64.b64encode(struct.pack(f"<{dimension}f", *vector)).decode()
             data.append({"object": "embedding", "index": index, "embedding": vector})

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "sources": ("sources", None),
     "jobs": ("jobs", None),
     "tokens": ("tokens", None),
+    "reindex": ("reindex", None),
     "usage": ("usage", "usage"),
     "status": ("status", "status"),
     "doctor": ("doctor", "doctor"),

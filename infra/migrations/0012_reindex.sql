@@ -14,9 +14,7 @@ ALTER TABLE docwell.embedding_space
     ADD COLUMN complete_at timestamptz,  -- when a whole round met none
     ADD COLUMN problem     text,  -- why its newest batch failed; NULL: it did not
     ADD COLUMN changed_at  timestamptz NOT NULL DEFAULT now(),  -- of its state
-    ADD COLUMN was_active  boolean NOT NULL DEFAULT false,  -- searches used it once: one may go back to it
     ADD COLUMN is_dropped  boolean NOT NULL DEFAULT false;  -- the table is gone
-UPDATE docwell.embedding_space SET was_active = true WHERE state = 'active';
 CREATE UNIQUE INDEX embedding_space_filling ON docwell.embedding_space (state) WHERE state = 'filling';
 
 -- A person asked that it be read again though its bytes are unchanged. A newer parser alone is no reason.

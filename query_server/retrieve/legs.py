@@ -85,16 +85,33 @@ def run_legs(
     )
 
 
+class OtherModel(ConfigurationError):
+    """The query's vectors are of another model than the index has by now. `fingerprint` is that of the index."""
+
+    def __init__(self, message: str, *, fingerprint: str) -> None:
+        super().__init__(message, code="embedding_mismatch")
+        self.fingerprint = fingerprint
+
+
 def refuse_mismatch(space: Space | None, encoded: Encoded) -> None:
     """Distances between vectors of two models mean nothing.
 
     Raises:
-        ConfigurationError: `embedding_mismatch`, the index was made with another model than the query's vectors.
+        OtherModel: the index was made with another model than the query's vectors, or than they were wanted of.
+        DocwellError: the model of the index cannot be used, and no later try will mend that.
     """
-    if space is not None and encoded.fingerprint is not None and encoded.fingerprint != space.fingerprint:
-        raise ConfigurationError(
+    if space is None or encoded.meant_for == space.fingerprint:
+        if encoded.failure is not None:
+            raise encoded.failure.with_traceback(None)
+        if space is None:
+            return
+    # A model that bears the right name has to prove itself as well: it does when it is opened for this space.
+    meant_for_other = encoded.meant_for is not None and encoded.meant_for != space.fingerprint
+    is_other = encoded.fingerprint is not None and encoded.fingerprint != space.fingerprint
+    if is_other or meant_for_other:
+        raise OtherModel(
             f"The index holds vectors of {space.model} ({space.provider}, {space.dimension} dimensions), but this process is set"
             f" to {encoded.model}: their distances mean nothing. Set DOCWELL_EMBEDDING_PROVIDER and DOCWELL_EMBEDDING_MODEL as"
-            " they were, or begin with an empty database.",
-            code="embedding_mismatch",
+            " they were, change the model while everything runs with `docwell reindex`, or begin with an empty database.",
+            fingerprint=space.fingerprint,
         )

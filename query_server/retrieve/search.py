@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
@@ -47,8 +48,15 @@ class Ranked:
 class Search:
     """Answers searches; what it remembers holds for one state of the index each. Safe for threads."""
 
-    def __init__(self, snapshots: Snapshots, reranking: OnDemand | None = None) -> None:
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        reranking: OnDemand | None = None,
+        *,
+        notice: Callable[[Space], None] = lambda _space: None,
+    ) -> None:
         self._snapshots = snapshots
+        self._notice = notice
         self._reranking = reranking or OnDemand()
         self._frequencies = FrequencyCache()
         self._rankings = RankingCache()
@@ -68,7 +76,7 @@ class Search:
         asked when it is closed: a model takes its time, and a transaction held open keeps dead rows alive.
 
         Raises:
-            ConfigurationError: `embedding_mismatch`, the index was made with another model.
+            OtherModel: the index has another model than the vectors.
             CursorExpired: the index changed since the cursor was made, or its order cannot be made again.
         """
         cursor = decode_cursor(request.cursor, request.question)
@@ -127,10 +135,12 @@ class Search:
         """The ranking, remembered or new.
 
         Raises:
-            ConfigurationError: `embedding_mismatch`, the index was made with another model.
+            OtherModel: the index has another model than the vectors.
         """
         space = active_space(connection) if request.mode != "keyword" else None
         refuse_mismatch(space, encoded)
+        if space is not None:
+            self._notice(space)
         key = RankingKey(
             question=request.question,
             principal=principal,

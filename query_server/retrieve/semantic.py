@@ -32,6 +32,7 @@ class Space:
     """The embedding space in force: the model that made the vectors of `docwell.vector_<space_id>`.
 
     `indexed` is how many of these are under the HNSW index, of all principals, as PostgreSQL last estimated; 0 when it never did.
+    `beside` is the fingerprint of the model that the index is being changed to, or was changed from.
     """
 
     space_id: int
@@ -40,6 +41,7 @@ class Space:
     model: str
     dimension: int
     indexed: int = 0
+    beside: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +53,8 @@ class SemanticHit:
 
 
 _ACTIVE: LiteralString = """
-    SELECT s.space_id, s.fingerprint, s.provider, s.model, s.dimension, c.reltuples::bigint
+    SELECT s.space_id, s.fingerprint, s.provider, s.model, s.dimension, c.reltuples::bigint,
+           (SELECT b.fingerprint FROM docwell.embedding_space b WHERE b.state = 'filling')
     FROM docwell.embedding_space s
     LEFT JOIN pg_catalog.pg_class c ON c.oid = to_regclass(format('docwell.vector_%s_indexed', s.space_id))
     WHERE s.state = 'active'
@@ -64,7 +67,13 @@ def active_space(connection: Connection[Any]) -> Space | None:
     if row is None:
         return None
     return Space(
-        space_id=row[0], fingerprint=row[1], provider=row[2], model=row[3], dimension=row[4], indexed=max(0, row[5] or 0)
+        space_id=row[0],
+        fingerprint=row[1],
+        provider=row[2],
+        model=row[3],
+        dimension=row[4],
+        indexed=max(0, row[5] or 0),
+        beside=row[6],
     )
 
 
