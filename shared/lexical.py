@@ -25,7 +25,7 @@ import re
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -188,6 +188,17 @@ def term_counts(text: str) -> dict[int, int]:
     if len(counts) <= MOST_TERMS:
         return counts
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_TERMS])
+
+
+def term_places(text: str, wanted: Set[int]) -> list[tuple[int, int]]:
+    """Where tokens with any of these terms begin in a text, each with the first such term; in the text's order."""
+    pattern = _TOKEN_OR_GROUPS if may_have_groups(text) else _TOKEN
+    found = []
+    for match in pattern.finditer(text):
+        term = next((number for number in _numbers(_normalised(match[0])) if number in wanted), None)
+        if term is not None:
+            found.append((match.start(), term))
+    return found
 
 
 def query_terms(query: str) -> QueryTerms:

@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 from query_server.answers import Copy, Leg, Notice, Passage, SearchAnswer
 from query_server.cursor import Cursor
-from query_server.retrieve.budget import cost, cut_text, take
+from query_server.retrieve.budget import cost, take
 from query_server.retrieve.citation import cite
 from query_server.retrieve.collapse import Found, alone
 from query_server.retrieve.encode import Encoded
@@ -20,6 +20,7 @@ from query_server.retrieve.places import MOST_COPIES, Names, Place
 from query_server.retrieve.request import SearchRequest
 from query_server.retrieve.rerank import BY_FUSION, Order
 from query_server.retrieve.scope import Scope
+from query_server.retrieve.window import cut_round
 
 LONGEST_SAID = 100
 """Characters of an exact thing that are repeated when it was not found."""
@@ -60,7 +61,7 @@ def compose(
     taken = take(costs, [one.tokens for one in wanted], request.max_tokens)
     shown = list(wanted[: taken.count])
     if taken.cut is not None:
-        shown[0] = _cut(shown[0], taken.cut)
+        shown[0] = cut_round(shown[0], taken.cut, request.query)
     reached = offset + taken.count
     more = gathered.more or reached < len(gathered.found)
     return SearchAnswer(
@@ -109,13 +110,6 @@ def _nothing(scope: Scope, absent: Absent, offset: int, *, wordless: bool) -> st
 def _said(absent: Absent) -> str:
     names = " or ".join(f"`{name if len(name) <= LONGEST_SAID else name[:LONGEST_SAID] + '…'}`" for name in absent.names)
     return f"Nothing that you may see, and that the filters leave, holds {names}."
-
-
-def _cut(found: Found, keep: int) -> Found:
-    """The front of a passage. What spoke for it may stand behind the cut, so it is certain no longer."""
-    hit = dataclasses.replace(found.best.hit, certain=False)
-    best = dataclasses.replace(found.best, hit=hit)
-    return dataclasses.replace(found, best=best, text=cut_text(found.text, found.tokens, keep))
 
 
 def _cost(found: Found) -> int:
@@ -196,7 +190,11 @@ def _warnings(
         )
     if cut:
         found.append(
-            Notice(code="text_cut", message="The passage is longer than max_tokens and was cut. Ask with a larger max_tokens.")
+            Notice(
+                code="text_cut",
+                message="The passage is longer than max_tokens: the part round the words of the question is shown, with […] where"
+                " text is left out. Ask with a larger max_tokens, or read_document.",
+            )
         )
     if limited:
         found.append(
