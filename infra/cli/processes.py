@@ -41,7 +41,7 @@ def watch() -> None:
 
     settings = _begin("watch")
     wake = celery_wake(make_app(settings), most=settings.worker_concurrency or 4)
-    with open_pool(_database(settings), name="docwell-watch", size=8) as pool:
+    with open_pool(_database(settings), name="docwell-watch", size=8 + len(settings.sources)) as pool:
         watch_sources(settings, pool, wake, _stop_event())
 
 

@@ -102,6 +102,11 @@ def forget_cursor(connection: Connection[Any], source_id: int) -> None:
     )
 
 
+def want_listing(connection: Connection[Any], source_id: int) -> None:
+    """Look at everything as soon as the source can be asked."""
+    connection.execute("UPDATE docwell.remote SET listed_at = NULL WHERE source_id = %s", (source_id,))
+
+
 _END: LiteralString = """
     UPDATE docwell.remote SET listing_began = NULL, listed_at = %(began)s, changes_at = %(began)s,
         cursor = coalesce(%(cursor)s, cursor)

@@ -94,6 +94,14 @@ def count_documents(connection: Connection[Any], source_id: int) -> int:
     return int(row[0]) if row else 0
 
 
+def live_documents(connection: Connection[Any], source_id: int) -> list[uuid.UUID]:
+    """The documents of the source that are neither deleted nor excluded."""
+    rows = connection.execute(
+        "SELECT document_id FROM docwell.document WHERE source_id = %s AND state NOT IN ('deleted', 'excluded')", (source_id,)
+    )
+    return [row[0] for row in rows]
+
+
 def has_read_content(connection: Connection[Any], source_id: int) -> bool:
     """Whether any document of the source was read, so that a new file may be one that moved."""
     row = connection.execute(

@@ -11,6 +11,8 @@ from psycopg import Connection
 
 from ingest_worker.catalogue import remote_items, remotes
 from ingest_worker.catalogue.sources import Source, ensure_source, get_source
+from ingest_worker.catalogue.whereabouts import live_documents
+from ingest_worker.jobs import table as jobs
 from shared.config import ConnectionSettings, OtherSettings, Settings
 
 _SECRET = re.compile(r"secret|token|password|key", re.IGNORECASE)
@@ -43,6 +45,10 @@ def prepare_remote(connection: Connection[Any], settings: ConnectionSettings, ge
             settings_sha256=settings_digest(settings, general),
             anew=before is not None and before.removed_at is not None,
         )
+        if before is not None and before.readers != source.readers:
+            # Who may see them must not wait for a listing: a job gives each document the readers that are known of it.
+            documents = live_documents(connection, source.source_id)
+            jobs.enqueue(connection, documents, max_attempts=general.job_attempts, bulk=True)
         if anew:
             remote_items.forget_facts(connection, source.source_id, too_large=True)
     return source

@@ -158,6 +158,10 @@ class RemoteSync:
                 record_error(connection, row.source_id, told)
             else:
                 remotes.rest_together(connection, row.source_id, until=until, reason=told)
+            if row.sweep_requested is not None:
+                # Whoever waits for it learns why it did not come to its end; it is tried again without being asked.
+                record_sweep(connection, row.source_id, began=None, error=told, answered=row.sweep_requested)
+                remotes.want_listing(connection, row.source_id)
         self._inbox.give_back(row.source_id)
         if told != self._told:
             log.warning("source_waits", source=row.name, failures=failures, seconds=round(waits, 1), error=told)

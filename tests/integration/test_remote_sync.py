@@ -295,6 +295,30 @@ def test_with_permissions_a_source_is_restricted_and_without_they_are_not_looked
         assert followed.source.readers is None
 
 
+def test_permissions_that_are_turned_on_do_not_wait_for_a_listing(followed: Followed) -> None:
+    _fill(followed.notes, 3)
+    followed.settle()
+    followed.finish_jobs()
+    followed.restart(permissions=True)
+    before = followed.jobs()
+    _ = followed.sync  # made anew, it brings the source's row up to date
+    assert (before, followed.jobs()) == (0, 3)
+
+
+def test_whoever_waits_for_a_sweep_learns_that_it_failed_and_it_is_tried_again(followed: Followed) -> None:
+    _fill(followed.notes, 3)
+    followed.settle()
+    followed.request()
+    followed.notes.write("n001", "changed")
+    followed.notes.fail("/notes", 500)
+    assert followed.tick()
+    assert followed.source.sweep_requested is None
+    assert followed.source.sweep_error is not None
+    followed.settle(10)
+    assert followed.source.sweep_error is None
+    assert followed.texts()["n001.md"] == "changed"
+
+
 def test_a_source_that_asks_for_a_pause_is_left_alone_that_long(followed: Followed) -> None:
     _fill(followed.notes, 2)
     followed.settle()
