@@ -12,7 +12,7 @@ _REASON_CHARS = 1_000
 
 def version_of(parsed: Parsed, content: Content, *, version_id: int, number: int, audience_id: int) -> NewVersion:
     """The version that these bytes became in the parser, ready to be embedded."""
-    state, code, reason = _judge(parsed)
+    state, code, reason = judge(parsed)
     return NewVersion(
         version_id=version_id,
         number=number,
@@ -31,7 +31,8 @@ def version_of(parsed: Parsed, content: Content, *, version_id: int, number: int
     )
 
 
-def _judge(parsed: Parsed) -> tuple[DocumentState, str | None, str | None]:
+def judge(parsed: Parsed) -> tuple[DocumentState, str | None, str | None]:
+    """The state of what was read, with a code and a sentence where it is not simply indexed."""
     pages, with_text = parsed.page_count, parsed.pages_with_text
     if not parsed.chunks:
         if pages:

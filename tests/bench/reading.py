@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ingest_worker.judging import judge
 from ingest_worker.parse.cage import CageLimits, ParserCage
 from ingest_worker.parse.errors import Skipped
 from ingest_worker.parse.file import File
@@ -16,7 +17,6 @@ from ingest_worker.parse.formats import FormatKind
 from ingest_worker.parse.general import parse_generally
 from ingest_worker.parse.parse import parse
 from ingest_worker.parse.registry import detect
-from ingest_worker.pipeline import _judge
 from shared.errors import PermanentError
 from tests.bench.instance import ROOT
 
@@ -48,7 +48,7 @@ def _state(cage: ParserCage, path: Path) -> dict[str, Any]:
         began = time.perf_counter()
         try:
             parsed = cage.parse_and_chunk(path.name, data, 480, 80)
-            state, _, reason = _judge(parsed)
+            state, _, reason = judge(parsed)
             row = {"state": state.value, "pages": _pages(parsed.pages_with_text, parsed.page_count), "chunks": len(parsed.chunks)}
             row["reason"] = reason
         except PermanentError as error:

@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT))
 from tests.bench import (  # noqa: E402
     calibrating,
     chunking,
+    contexts,
     editing,
     hooking,
     ingesting,
@@ -56,6 +57,7 @@ MEASURES: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "chunks": chunking.sizes,
     "evidence": calibrating.evidence,
     "retrieval": retrieving.hit_rates,
+    "context": contexts.with_and_without,
     "keyword": keywords.agreement,
     "corpora": reading.states,
     "parsers": reading.beside_general,

@@ -10,13 +10,13 @@ import pytest
 from PIL import Image, ImageChops, TiffImagePlugin
 
 from ingest_worker.chunk.chunk import chunk_document
+from ingest_worker.judging import judge
 from ingest_worker.parse.file import File
 from ingest_worker.parse.image import parse as parse_image
 from ingest_worker.parse.ocr import Ocr, OcrSettings, obstacle
 from ingest_worker.parse.parse import parse
 from ingest_worker.parse.pdf_document import picture_of
 from ingest_worker.parse.wire import Parsed
-from ingest_worker.pipeline import _judge
 from shared.documents import Chunk, ChunkKind, DocumentState, ParsedDocument, Span
 from shared.tokens import load_token_counter
 from tests.unit.test_parse_pdf import make_pdf
@@ -68,7 +68,7 @@ def _measured(picture: bytes) -> tuple[tuple[int, int], bytes]:
 
 def _judged(document: ParsedDocument) -> tuple[DocumentState, str | None, str]:
     chunks = tuple(Chunk(kind=ChunkKind.TEXT, text=element.text, tokens=1) for element in document.elements)
-    state, code, reason = _judge(
+    state, code, reason = judge(
         Parsed(
             chunks=chunks,
             title=None,
