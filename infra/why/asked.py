@@ -33,8 +33,8 @@ def principal_of(name: str) -> Principal:
     return Principal(name=name, namespaces=None, names=frozenset({name}))
 
 
-def visible(document: DocumentRow, principal: Principal, traced: Traced) -> Stage:
-    """Whether the principal may see it."""
+def visible(document: DocumentRow, source_type: str, principal: Principal, traced: Traced) -> Stage:
+    """Whether the principal may see it; `source_type` decides who gives a document its readers."""
     readers = ", ".join(document.readers or ())
     open_to = "open to everybody who may see its namespace" if document.readers is None else f"for {readers or 'nobody'}"
     said = f"It is {open_to} ({document.namespace})."
@@ -46,10 +46,25 @@ def visible(document: DocumentRow, principal: Principal, traced: Traced) -> Stag
         VISIBLE,
         said,
         f"{principal.name} does not see it.",
-        cure=f"Add {principal.name} to its readers (`readers` of source {document.source}), or ask as one of them."
-        if principal.name != EVERYONE
-        else f"Ask as one of its readers, or take `readers` off source {document.source}.",
+        cure=_let_in(document, source_type, principal),
     )
+
+
+def _let_in(document: DocumentRow, source_type: str, principal: Principal) -> str:
+    everyone = principal.name == EVERYONE
+    kind, _, name = principal.name.partition(":")
+    match source_type:
+        case "push" if everyone:
+            return "Push it again without `groups`, or ask as one of its readers."
+        case "push" if kind == "group":
+            return f"Push it again with {name} among its `groups`, or ask as one of its readers."
+        case "push":
+            return f"Ask as one of its readers, or push it again with a group among its `groups` that {name} is in."
+        case "confluence" | "sharepoint":
+            return f"Its readers are those of {source_type}: give the right to see it there, and wait for the next sync."
+    if everyone:
+        return f"Ask as one of its readers, or take `readers` off source {document.source}."
+    return f"Add {principal.name} to its readers (`readers` of source {document.source}), or ask as one of them."
 
 
 def filters(given: Mapping[str, object], traced: Traced) -> Stage:
@@ -72,6 +87,8 @@ def ranked(traced: Traced, *, asked: bool) -> Stage:
     if not asked:
         return unknown(RANKED, "No question was given.", cure="Add --query to see its rank.")
     ranks = traced.ranks
+    if not all(traced.fits.values()):
+        return unknown(RANKED, "The filters leave it out before anything is ranked.")
     if ranks is None:
         return unknown(RANKED, "Nothing of it is in sight to be ranked.")
     evidence = [_said(standing) for standing in ranks.standings]
@@ -106,7 +123,7 @@ def _said(standing: Standing) -> str:
 def cut(query: str, traced: Traced) -> Stage:
     """Whether it is among the passages that are shown."""
     ranks = traced.ranks
-    if ranks is None:
+    if ranks is None or not all(traced.fits.values()):
         return unknown(CUT, "Without a rank there is no cut.")
     if not ranks.cut_off.supported:
         return _no_match(query, ranks.cut_off)
@@ -123,6 +140,9 @@ def cut(query: str, traced: Traced) -> Stage:
         "twin": f"The same text stands in {showing.passage}, which is shown first; it comes after all other passages.",
     }.get(showing.role or "", f"It is the passage {showing.passage}.")
     where = f"Place {showing.place} of {showing.passages} passages."
+    if showing.place <= showing.shown and showing.text_cut:
+        cure = f"`docwell search {shlex.quote(query)} --max-tokens 20000` shows all of it."
+        return ok(CUT, where, role, "Its text is longer than max_tokens: only a part of it is shown.", cure=cure)
     if showing.place <= showing.shown:
         return ok(CUT, where, role)
     return _not_on_the_page(query, showing, where, role)

@@ -91,7 +91,7 @@ def _stages(
         max_tokens=question.max_tokens,
         principal=principal,
     )
-    yield asked.visible(document, principal, traced)
+    yield asked.visible(document, "" if subject.source is None else subject.source.type, principal, traced)
     yield asked.filters(_given(question.filters), traced)
     yield asked.ranked(traced, asked=bool(question.query))
     yield _cut(question, traced)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from infra.why.stage import Stage, Verdict, ok, stopped, unknown
 from infra.why.subject import Subject
 from ingest_worker.catalogue.erasures import erased_reason, find_erasure
 from ingest_worker.catalogue.json_form import utc_text
+from ingest_worker.catalogue.listing import DocumentRow
 from ingest_worker.catalogue.overview import SourceRow
 from ingest_worker.intake.ignore import IGNORE_FILE, IgnoreRules
 from ingest_worker.intake.names import Rule, name_rules
@@ -187,13 +189,8 @@ class Intake:
             return ok(SEEN, f"It is a document since {utc_text(document.created_at)}.", *swept)
         if document is not None:
             why = document.reason or "its file was gone, or somebody deleted it"
-            cure = f"`docwell sources sync {document.source} --wait`" if source is not None and source.type == "folder" else None
-            again = "Put the file back" if cure else "Push it, or `docwell ingest` it, again"
             return stopped(
-                SEEN,
-                f"It was deleted at {utc_text(document.changed_at)}: {why}.",
-                *swept,
-                cure=f"{again}{f'; then {cure}' if cure else ''}.",
+                SEEN, f"It was deleted at {utc_text(document.changed_at)}: {why}.", *swept, cure=self._back_again(document)
             )
         if in_scope.verdict is Verdict.STOPPED or source is None:
             return unknown(SEEN, "Nobody looks for what is not in scope.")
@@ -204,6 +201,25 @@ class Intake:
         return stopped(
             SEEN, "No sweep and no event has brought it yet.", *swept, cure=f"`docwell sources sync {source.name} --wait`"
         )
+
+    def _back_again(self, document: DocumentRow) -> str:
+        """How a deleted document comes back: a file that is in its folder only has to be looked at."""
+        kind = self.subject.source.type if self.subject.source is not None else ""
+        sync = f"`docwell sources sync {document.source} --wait`"
+        file = self.subject.file
+        there = file is not None and file.exists()
+        match kind:
+            case "folder" if there:
+                return f"Its file is in its folder, and the next sweep takes it: {sync} does not wait for that."
+            case "folder":
+                return f"Put the file back; then {sync}."
+            case "manual" if there:
+                return f"`docwell ingest {shlex.quote(str(file))}` takes it again."
+            case "manual":
+                return "Put the file back; then `docwell ingest` it again."
+            case "push":
+                return "Push it again."
+        return f"If it is there at its source, {sync} brings it back."
 
     def _sweeps(self, source: SourceRow | None) -> tuple[str, ...]:
         if source is None or source.type != "folder":

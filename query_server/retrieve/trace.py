@@ -49,7 +49,8 @@ class Standing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Showing:
     """A document's first passage among those of the answer, 1-based. `role` is `best`, `merged` (it goes on the passage of
-    `passage`), `collapsed` (that says the same) or `twin` (the same text stands in another document, which is shown first)."""
+    `passage`), `collapsed` (that says the same) or `twin` (the same text stands in another document, which is shown
+    first). `text_cut`: only a part of the passage is shown, for want of tokens."""
 
     place: int | None
     passages: int
@@ -58,6 +59,7 @@ class Showing:
     shown: int
     limit: int
     dropped: int
+    text_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +152,9 @@ def trace_document(
     answer = compose(request, encoded, scope, gathered, 0, order=order)
     ranks = [place for place, hit in enumerate(ranked.ranking.hits, start=1) if hit.key in chunks.citations]
     shown = len(answer.results)
+    showing = _showing(gathered.found, document_id, chunks.citations, (shown, request.limit, answer.dropped))
+    # Only the first passage is ever cut; others are left for the next page.
+    is_cut = showing.place == 1 and any(warning.code == "text_cut" for warning in answer.warnings)
     return Traced(
         visible=True,
         fits=fits,
@@ -158,7 +163,7 @@ def trace_document(
             fused_rank=ranks[0] if ranks else None,
             ranked=len(ranked.ranking.hits),
             cut_off=cut_off(deep, ranked.ranking, ranked.space, request.mode),
-            showing=_showing(gathered.found, document_id, chunks.citations, (shown, request.limit, answer.dropped)),
+            showing=dataclasses.replace(showing, text_cut=is_cut),
             problem=encoded.problem if request.mode != "keyword" else None,
         ),
     )

@@ -212,6 +212,25 @@ def test_a_file_that_is_gone_and_a_document_that_was_deleted(folder: Folder, ask
     assert "was deleted" in " ".join(_stage(answer, "seen").evidence)
 
 
+@pytest.mark.parametrize(
+    ("kind", "there", "cure"),
+    [
+        ("folder", True, "Its file is in its folder"),
+        ("folder", False, "Put the file back; then `docwell sources sync"),
+        ("push", False, "Push it again."),
+    ],
+)
+def test_a_deleted_document_comes_back_the_way_it_came(
+    corpus: Corpus, ask: Ask, tmp_path: Path, kind: str, there: bool, cure: str
+) -> None:
+    document = add(corpus, "a.md", text_chunk("alpha"), source="one", kind=kind)
+    corpus.connection.execute("UPDATE docwell.source SET root = %s WHERE type = 'folder'", (str(tmp_path),))
+    corpus.connection.execute("UPDATE docwell.document SET state = 'deleted', served_version_id = NULL, served_version = NULL")
+    if there:
+        (tmp_path / "a.md").write_text("alpha")
+    assert str(_stage(ask(document), "seen").cure).startswith(cure)
+
+
 def test_a_file_is_its_document_whichever_way_leads_to_it(folder: Folder, ask: Ask, tmp_path: Path) -> None:
     folder.write("sub/[a]*.md", age=60)
     folder.sweep()
@@ -301,6 +320,17 @@ def test_through_the_eyes_of_somebody_who_may_not_see_it(corpus: Corpus, ask: As
 
 
 @pytest.mark.parametrize(
+    ("principal", "cure"),
+    [("everyone", "without `groups`"), ("group:ops", "with ops among its `groups`"), ("user:bob", "a group among its `groups`")],
+)
+def test_a_pushed_document_gets_its_readers_by_being_pushed(corpus: Corpus, ask: Ask, principal: str, cure: str) -> None:
+    add(corpus, "a.md", text_chunk("alpha"), source="push", kind="push", readers=["group:eng"])
+    answer = ask("a.md", query="alpha", principal=principal)
+    assert cure in str(answer.cure)
+    assert "source push" not in str(answer.cure)
+
+
+@pytest.mark.parametrize(
     ("filters", "named"),
     [
         (Filters(path="*.pdf"), "path '*.pdf'"),
@@ -311,7 +341,9 @@ def test_through_the_eyes_of_somebody_who_may_not_see_it(corpus: Corpus, ask: As
 )
 def test_the_filter_that_leaves_it_out_is_named(corpus: Corpus, ask: Ask, filters: Filters, named: str) -> None:
     add(corpus, "docs/[a].md", text_chunk("alpha"), source="push", kind="push", tags=["x"])
-    assert f"{named} leaves it out." in _stopped(ask("[a].md", query="alpha", filters=filters), "filters")
+    answer = ask("[a].md", query="alpha", filters=filters)
+    assert f"{named} leaves it out." in _stopped(answer, "filters")
+    assert [_stage(answer, later).verdict.value for later in ("ranked", "cut")] == ["unknown", "unknown"]
     assert ask("[a].md", query="alpha", filters=Filters(path="docs/*", tags=("x",))).found
 
 
@@ -330,6 +362,15 @@ def test_a_passage_that_does_not_fit_the_budget_says_so(corpus: Corpus, ask: Ask
     answer = ask("2.md", query="alpha", mode="keyword", max_tokens=120)
     assert "did not fit into max_tokens" in _stopped(answer, "cut")
     assert "--max-tokens" in str(answer.cure)
+
+
+def test_a_passage_that_is_shown_in_part_says_so(corpus: Corpus, ask: Ask) -> None:
+    add(corpus, "long.md", text_chunk("alpha " + "filler " * 300), source="push", kind="push")
+    answer = ask("long.md", query="alpha", mode="keyword", max_tokens=120)
+    assert answer.found
+    assert "only a part of it is shown" in " ".join(_stage(answer, "cut").evidence)
+    assert "--max-tokens" in str(_stage(answer, "cut").cure)
+    assert _stage(ask("long.md", query="alpha", mode="keyword"), "cut").cure is None
 
 
 def test_a_rank_beyond_what_a_leg_brings_in_is_told_with_the_border(corpus: Corpus, ask: Ask) -> None:
