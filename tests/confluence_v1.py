@@ -169,6 +169,7 @@ class DataCenterRoutes:
         return [
             (r"/rest/api/user/current", lambda _: {"type": "known", "username": "reader"}),
             (r"/rest/api/user", self._user),
+            (r"/rest/api/user/memberof", self._groups_of),
             (r"/rest/api/space", self._spaces),
             (r"/rest/api/space/([^/]+)/permissions", self._permissions),
             (r"/rest/api/content", self._contents),
@@ -194,6 +195,11 @@ class DataCenterRoutes:
             if first(query, "key") == one.key or first(query, "username") == one.name:
                 return person_json(one, cloud=False)
         raise Refused(404, "No user found")
+
+    def _groups_of(self, query: Query) -> Json:
+        found = [one for one in self.wiki.people.values() if one.name == first(query, "username")]
+        groups = [group_json(self.wiki, name, cloud=False) for one in found for name in self.wiki.groups_of(one)]
+        return paged(groups, query, "/rest/api/user/memberof", most=200)
 
     def _spaces(self, query: Query) -> Json:
         spaces = [one for one in self.wiki.spaces.values() if first(query, "status") in {"", one.status}]

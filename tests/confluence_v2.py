@@ -50,6 +50,7 @@ class CloudRoutes:
         return [
             (r"/rest/api/user/current", lambda *_: {"type": "known", "accountId": "712020:reader"}),
             (r"/rest/api/user/bulk", self._people),
+            (r"/rest/api/user/memberof", self._groups_of),
             (r"/rest/api/group/by-id", self._group),
             (r"/rest/api/group/(\w+)/membersByGroupId", self._members),
             (r"/rest/api/content/search", self._search),
@@ -90,6 +91,11 @@ class CloudRoutes:
     def _people(self, _: str, query: Query) -> Json:
         found = [self.wiki.people[one] for one in query.get("accountId", [])[:100] if one in self.wiki.people]
         return {"results": [person_json(one, cloud=True) for one in found], "start": 0, "limit": 100, "size": len(found)}
+
+    def _groups_of(self, path: str, query: Query) -> Json:
+        person = self.wiki.people.get(first(query, "accountId"))
+        names = [] if person is None else self.wiki.groups_of(person)
+        return paged([group_json(self.wiki, name, cloud=True) for name in names], query, path, most=200)
 
     def _name(self, group_id: str) -> str:
         for name in self.wiki.groups:

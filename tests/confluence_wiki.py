@@ -100,6 +100,10 @@ class Wiki:
         self.groups[name] = {one.account_id for one in members}
         return f"group:{name}"
 
+    def groups_of(self, person: Person) -> list[str]:
+        """The names of somebody's groups."""
+        return [name for name, members in self.groups.items() if person.account_id in members]
+
     @staticmethod
     def group_id(name: str) -> str:
         """Cloud's id of a group."""

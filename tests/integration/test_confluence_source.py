@@ -345,6 +345,14 @@ def test_a_restriction_with_more_names_than_one_answer_holds_is_read_whole(
     assert readers(opened(site, client, hands), office.guide) == tuple(sorted(office.user(one) for one in crowd))
 
 
+def test_a_restriction_to_people_holds_in_a_space_of_a_group_with_thousands(
+    site: StandIn, office: Office, client: httpx.Client, hands: Hands
+) -> None:
+    site.wiki.group("staff", office.ann, *(site.wiki.person(f"p{number:04}") for number in range(1200)))
+    site.wiki.restrict(office.guide, office.ann.account_id, office.eve.account_id)
+    assert readers(opened(site, client, hands), office.guide) == (office.user(office.ann),)
+
+
 def test_what_the_search_does_not_know_yet_is_restricted_all_the_same(
     site: StandIn, office: Office, client: httpx.Client, hands: Hands
 ) -> None:
@@ -563,6 +571,27 @@ def test_a_redirect_of_the_api_to_another_host_is_not_followed(hands: Hands) -> 
     ):
         list(opened(site, client, hands).everything())
     assert [request.url.host for request in asked] == ["127.0.0.1"]
+
+
+def test_a_page_for_logging_in_is_not_taken_for_an_attachment(hands: Hands) -> None:
+    with confluence("data_center", hands) as site:
+        office = Office(site)
+        file = site.wiki.attach(office.guide, "a.bin", b"data")
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            if request.url.path.endswith("login.action"):
+                return httpx.Response(200, text="<html>Log in</html>")
+            if "/download/" in request.url.path:
+                return httpx.Response(302, headers={"Location": site.base + "/login.action?os_destination=x"})
+            with httpx.Client() as direct:
+                return direct.get(request.url, headers={"Authorization": request.headers["Authorization"]})
+
+        with httpx.Client(transport=httpx.MockTransport(answer)) as client:
+            source = opened(site, client, hands)
+            item = source.find(f"att{file.thing_id}")
+            assert item is not None
+            with pytest.raises(PermanentError, match="log in"):
+                source.read(item, max_bytes=100)
 
 
 def test_a_next_link_to_another_host_is_not_followed(hands: Hands) -> None:

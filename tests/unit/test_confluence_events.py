@@ -137,7 +137,13 @@ GROUPS = {"staff": frozenset({"user:ann", "user:bob"}), "hr": frozenset({"user:a
     ],
 )
 def test_only_those_pass_who_are_named_at_every_level(levels: list[set[str]], passes: set[str]) -> None:
-    assert passing([frozenset(level) for level in levels], GROUPS.get) == passes
+    assert passing([frozenset(level) for level in levels], GROUPS.get, lambda _: frozenset()) == passes
+
+
+def test_of_a_group_that_is_too_large_to_list_each_person_is_asked_for() -> None:
+    levels = [frozenset({"group:everyone"}), frozenset({"user:ann", "user:out"})]
+    groups = {"user:ann": frozenset({"group:everyone", "group:x"})}
+    assert passing(levels, lambda _: None, lambda user: groups.get(user, frozenset())) == {"user:ann"}
 
 
 # --- names

@@ -13,14 +13,18 @@ from ingest_worker.sources.confluence.model import Level
 Members = Callable[[str], Level | None]
 """The members of a group by its name, as `user:NAME`; None: not known."""
 
+Groups = Callable[[str], Level]
+"""The groups that a `user:NAME` is in, as `group:NAME`, as far as they are told."""
+
 _GROUP = "group:"
 
 
-def passing(levels: Sequence[Level], members: Members) -> Level:
+def passing(levels: Sequence[Level], members: Members, groups_of: Groups) -> Level:
     """The readers who pass each of these levels (at least one).
 
     A group that is named at every level passes as a whole. Of other groups those members pass who are named at each of the
-    other levels, by themselves or by a group that they are in. A group whose members are not known lets nobody through.
+    other levels, by themselves or by a group that they are in. A group whose members are not known is not looked into; whether
+    somebody is in it is asked person by person.
     """
     if len(levels) == 1:
         return levels[0]
@@ -30,11 +34,20 @@ def passing(levels: Sequence[Level], members: Members) -> Level:
     people = {one for one in narrow if not one.startswith(_GROUP)}
     for group in _groups(narrow) - common:
         people |= members(group.removeprefix(_GROUP)) or frozenset()
-    return common | {one for one in people - common if all(_is_named(one, level, members) for level in levels)}
+    return common | {one for one in people - common if all(_is_named(one, level, members, groups_of) for level in levels)}
 
 
-def _is_named(person: str, level: Level, members: Members) -> bool:
-    return person in level or any(person in (members(one.removeprefix(_GROUP)) or ()) for one in sorted(_groups(level)))
+def _is_named(person: str, level: Level, members: Members, groups_of: Groups) -> bool:
+    if person in level:
+        return True
+    unknown = set()
+    for group in sorted(_groups(level)):
+        found = members(group.removeprefix(_GROUP))
+        if found is None:
+            unknown.add(group)
+        elif person in found:
+            return True
+    return bool(unknown) and bool(unknown & groups_of(person))
 
 
 def _groups(level: Level) -> Level:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ingest_worker.sources.confluence import content
-from ingest_worker.sources.confluence.data_center import found_changes, refuse_anonymous
+from ingest_worker.sources.confluence.data_center import found_changes, refuse_anonymous, told_groups
 from ingest_worker.sources.confluence.model import BLOG, PAGE, Attachment, Body, Changed, Level, Node, Page, Readers, Space
 from ingest_worker.sources.confluence.rest import Json, NotThere, Rest, links, number_of, results, text_of, time_of
 from shared.errors import PermanentError
@@ -295,6 +295,10 @@ class Cloud:
                 raise
             return None
         return frozenset(found)
+
+    def groups_of(self, user: str) -> Level:
+        """See `Wiki`."""
+        return told_groups(self._rest, {"accountId": user.removeprefix("user:")}, name=self._group)
 
     def aliases(self, users: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """See `Wiki`: e-mail addresses, where people show them."""

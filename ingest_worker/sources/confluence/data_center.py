@@ -262,6 +262,10 @@ class DataCenter:
             return None
         return frozenset(found)
 
+    def groups_of(self, user: str) -> Level:
+        """See `Wiki`."""
+        return told_groups(self._rest, {"username": user.removeprefix("user:")}, name=_group)
+
     def aliases(self, users: Sequence[str]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002
         """See `Wiki`: a user name is the one name."""
         return {}
@@ -294,6 +298,21 @@ def refuse_anonymous(user: Json, base: str) -> None:
             f"{base} takes us for an anonymous visitor: the token has run out or was revoked. Make a new one and set api_token.",
             code="anonymous",
         )
+
+
+def told_groups(rest: Rest, who: Mapping[str, str], *, name: content.Named) -> Level:
+    """The groups that a person is in, none where it is not told."""
+    found: set[str] = set()
+    try:
+        for page in rest.by_start("/rest/api/user/memberof", who, limit=_PAGE_SIZE * 2, what="the groups of a user"):
+            found |= {group for one in results(page) if (group := name(one)) is not None}
+    except NotThere:
+        return frozenset()
+    except PermanentError as error:
+        if error.code != "forbidden":
+            raise
+        return frozenset()
+    return frozenset(found)
 
 
 def found_changes(page: Json) -> Changed:

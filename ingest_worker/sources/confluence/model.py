@@ -163,6 +163,10 @@ class Wiki(Protocol):
         """The members of a group (its name without `group:`); None: not told, or too many."""
         ...
 
+    def groups_of(self, user: str) -> Level:
+        """The groups of a `user:NAME`, as `group:NAME`; none where it is not told."""
+        ...
+
     def aliases(self, users: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """What else these `user:NAME` are called, as readers; those without another name are left out."""
         ...

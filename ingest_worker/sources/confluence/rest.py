@@ -202,6 +202,11 @@ class Rest:
             try:
                 if answer.status_code in _REDIRECTS and "location" in answer.headers:
                     url, parameters = urljoin(str(answer.url), answer.headers["location"]), {}
+                    if urlsplit(url).path.endswith(("/login.action", "/login.jsp")):
+                        raise PermanentError(
+                            f"Confluence wants us to log in for {what}. Look at api_token of source {self._name}.",
+                            code="unauthorized",
+                        )
                     continue
                 self._check(answer, what=what, ours=ours)
                 return _read(answer, what=what, max_bytes=max_bytes)

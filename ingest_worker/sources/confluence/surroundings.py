@@ -70,6 +70,7 @@ class Surroundings:
         self._nodes: _Recent[str, Node | None] = _Recent(_MOST_NODES)
         self._space_readers: dict[str, Readers] = {}
         self._members: _Recent[str, Level | None] = _Recent(_MOST_GROUPS)
+        self._groups: _Recent[str, Level] = _Recent(_MOST_PEOPLE)
         self._aliases: _Recent[str, tuple[str, ...]] = _Recent(_MOST_PEOPLE)
         self._names: _Recent[str, str] = _Recent(_MOST_PEOPLE)
 
@@ -80,6 +81,7 @@ class Surroundings:
         self._nodes.clear()
         self._space_readers.clear()
         self._members.clear()
+        self._groups.clear()
         self._asked_at = self._clock()
 
     def spaces(self) -> list[Space]:
@@ -145,7 +147,11 @@ class Surroundings:
         everybody_passes = whole_space.everybody and self._settings.readers is None and bool(levels)
         if not everybody_passes:
             levels.insert(0, whole_space.named | self._everybody(whole_space))
-        found = passing(levels, lambda group: self._members.get(group, lambda: self._wiki.members(group)))
+        found = passing(
+            levels,
+            lambda group: self._members.get(group, lambda: self._wiki.members(group)),
+            lambda user: self._groups.get(user, lambda: self._wiki.groups_of(user)),
+        )
         return tuple(sorted(self._with_aliases(found)))
 
     def _everybody(self, space: Readers) -> Level:
