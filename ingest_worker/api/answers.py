@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -57,4 +58,9 @@ def services(request: Request) -> Services:
 
 def answer(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A read model as JSON."""
-    return Response(orjson.dumps(as_json(value)), status_code=status, media_type="application/json", headers=dict(headers or {}))
+    plain = as_json(value)
+    try:
+        raw = orjson.dumps(plain)
+    except orjson.JSONEncodeError:  # metadata may hold integers of more than 64 bits, which orjson does not write
+        raw = json.dumps(plain, ensure_ascii=False).encode()
+    return Response(raw, status_code=status, media_type="application/json", headers=dict(headers or {}))

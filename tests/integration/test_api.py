@@ -284,6 +284,12 @@ def test_characters_that_the_database_cannot_hold_are_cleaned(api: Api, corpus: 
     assert (shown["title"], shown["tags"], shown["metadata"]) == ("ab c", ["t"], {"k": ["v"]})
 
 
+def test_a_number_of_many_digits_in_the_metadata_comes_back_as_it_was(api: Api, corpus: Corpus) -> None:
+    document_id = _put(api, "ns/a.md", content="text", metadata={"n": 10**30}).json()["document_id"]
+    assert _document(api, document_id)["metadata"] == {"n": 10**30}
+    assert api.client.get("/v1/documents").json()["documents"][0]["metadata"] == {"n": 10**30}
+
+
 def test_a_media_type_is_kept_only_where_the_path_tells_nothing(api: Api, corpus: Corpus) -> None:
     for path in ("README", "a.md"):
         api.client.put(f"/v1/documents/ns/{path}", content=b"x", headers={"Content-Type": "text/markdown; charset=utf-8"})
