@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from query_server.retrieve import bm25
-from shared.lexical import OTHER_FORMS, QueryTerm, TermKind
+from shared.lexical import TermKind
+from shared.query_terms import OTHER_FORMS, QueryTerm
 
 MOST_GROUPS = 8
 """Groups of terms that `keyword_matches` takes."""

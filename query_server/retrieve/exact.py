@@ -13,7 +13,8 @@ from query_server.retrieve.matches import ChunkKey
 from query_server.retrieve.names import file_names
 from query_server.retrieve.phrases import read_folded
 from query_server.retrieve.scope import Scope
-from shared.lexical import SHORTEST_FIGURE, QueryTerms, fold_phrase, query_terms, term_counts
+from shared.lexical import term_counts
+from shared.query_terms import SHORTEST_FIGURE, QueryTerms, fold_phrase, query_terms
 
 _WHOLE = 0.999
 """The coverage of a passage that holds every word of the query, and so each identifier whole, which is a word of its own."""

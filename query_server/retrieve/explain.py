@@ -24,7 +24,8 @@ from query_server.retrieve.request import Mode, SearchRequest
 from query_server.retrieve.rerank import BY_FUSION, Order
 from query_server.retrieve.scope import Scope
 from query_server.retrieve.semantic import Space
-from shared.lexical import OTHER_FORMS, QueryTerms, counting_vectors, fold_phrase, query_terms
+from shared.lexical import counting_vectors
+from shared.query_terms import OTHER_FORMS, QueryTerms, fold_phrase, query_terms
 from shared.tracing import Stage
 
 

@@ -29,7 +29,7 @@ from query_server.retrieve.matches import (
 from query_server.retrieve.names import named_chunks
 from query_server.retrieve.phrases import holds_phrases
 from query_server.retrieve.scope import Scope
-from shared.lexical import OTHER_FORMS, QueryTerm, QueryTerms
+from shared.query_terms import OTHER_FORMS, QueryTerm, QueryTerms
 
 MOST_CANDIDATES = 1_000
 """Chunks that are scored for the rarest terms of a query, when more hold any of its terms; as many again for several of the

@@ -16,7 +16,7 @@ from query_server.retrieve.request import SearchRequest
 from query_server.retrieve.scope import Scope
 from query_server.retrieve.semantic import SemanticHit, Space, semantic_leg
 from shared.errors import ConfigurationError
-from shared.lexical import query_terms
+from shared.query_terms import query_terms
 
 DEPTH = 100
 """Hits that each list brings into the fusion, and so how far paging reaches."""

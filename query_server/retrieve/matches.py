@@ -17,7 +17,8 @@ from query_server.retrieve.candidates import MOST_GROUPS
 from query_server.retrieve.columns import fetch_arrays
 from query_server.retrieve.filters import DOCUMENT_FILTER, Filters
 from query_server.retrieve.scope import Scope
-from shared.lexical import COUNTED_AT_ONCE, MOST_COUNTED, QueryTerm, counting_vectors
+from shared.lexical import COUNTED_AT_ONCE, MOST_COUNTED, counting_vectors
+from shared.query_terms import QueryTerm
 
 ChunkKey: TypeAlias = tuple[int, uuid.UUID]
 

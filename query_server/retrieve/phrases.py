@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from psycopg import Connection
 
-from shared.lexical import QueryTerms, fold_phrase
+from shared.query_terms import QueryTerms, fold_phrase
 
 MOST_READ = 2_000
 """Texts that are read for one phrase, the best-scored chunks first. Only a phrase of words that stand everywhere has more."""

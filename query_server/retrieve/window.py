@@ -9,7 +9,8 @@ from dataclasses import replace
 from query_server.retrieve.budget import MARK
 from query_server.retrieve.collapse import Found
 from shared.documents import Span
-from shared.lexical import query_terms, term_places
+from shared.lexical import term_places
+from shared.query_terms import query_terms
 
 FRONT_MARK = "[…] "
 LEAD = 0.2

@@ -28,7 +28,8 @@ from shared.documents import Chunk
 from shared.embedding.bundled import bundled_model_dir
 from shared.embedding.local import LocalEmbedder
 from shared.embedding.protocol import Role
-from shared.lexical import query_terms, term_counts
+from shared.lexical import term_counts
+from shared.query_terms import query_terms
 from shared.tokens import load_token_counter
 from tests.bench.retrieving import SETS
 

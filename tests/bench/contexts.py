@@ -87,7 +87,7 @@ def _ask(made: Instance, folder: Path, out: Path) -> dict[str, Any]:
         options += ["--suffix", SUFFIXES[folder.name]]
     told = made.run("eval", str(folder), *options)
     record = json.loads((out / "per-query.json").read_text(encoding="utf-8"))
-    ranks = [question["hybrid"]["rank"] for question in record["questions"]]
+    ranks = [question["hybrid"]["rank"] for question in record["queries"]]
     hits = {f"hit@{depth}": f"{sum(rank is not None and rank <= depth for rank in ranks) / len(ranks):.3f}" for depth in DEPTHS}
     return {
         "documents": told["documents"],

@@ -33,16 +33,8 @@ from query_server.retrieve.filters import EVERYTHING
 from query_server.retrieve.keyword import FrequencyCache, keyword_leg
 from query_server.retrieve.scope import measure
 from shared.database import connect
-from shared.lexical import (
-    LEXICAL_VERSION,
-    MOST_COUNTED,
-    QueryTerm,
-    QueryTerms,
-    TermKind,
-    query_terms,
-    sparsevec_text,
-    term_counts,
-)
+from shared.lexical import LEXICAL_VERSION, MOST_COUNTED, TermKind, sparsevec_text, term_counts
+from shared.query_terms import QueryTerm, QueryTerms, query_terms
 from shared.tokens import load_token_counter
 from tests.asking import NOW
 from tests.bench.figures import spread

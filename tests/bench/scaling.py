@@ -33,7 +33,7 @@ from query_server.service import SearchService, utc_now
 from query_server.snapshot import Snapshots
 from shared.database import open_pool
 from shared.embedding.protocol import Role, Vectors
-from shared.lexical import query_terms
+from shared.query_terms import query_terms
 from tests.bench.figures import spread
 from tests.bench.filling import CHUNKS_OF_A_DOCUMENT, DIMENSION, MODEL, NAMESPACES, Filled, fill
 

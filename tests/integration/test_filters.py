@@ -22,7 +22,7 @@ from query_server.retrieve.semantic import active_space, semantic_leg
 from shared.database import connect
 from shared.documents import ChunkKind
 from shared.errors import PermanentError
-from shared.lexical import query_terms
+from shared.query_terms import query_terms
 from tests.asking import DIMENSION, MODEL, NOW, add, embed_words, serving
 from tests.conftest import Database
 from tests.corpus import open_corpus, text_chunk

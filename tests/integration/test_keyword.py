@@ -16,7 +16,8 @@ from query_server.access import Principal, scope
 from query_server.retrieve import keyword
 from query_server.service import SearchService
 from shared.database import open_pool
-from shared.lexical import LEXICAL_VERSION, query_terms, term_number
+from shared.lexical import LEXICAL_VERSION, term_number
+from shared.query_terms import query_terms
 from tests.asking import DIMENSION, MODEL, add, serving
 from tests.conftest import Database
 from tests.corpus import Corpus, open_corpus, text_chunk

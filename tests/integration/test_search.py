@@ -25,7 +25,8 @@ from shared.documents import ChunkKind, DocumentState, Span
 from shared.embedding.fingerprint import Fingerprint
 from shared.embedding.protocol import Embedder
 from shared.errors import ConfigurationError, PermanentError, ServiceUnavailable
-from shared.lexical import MOST_COUNTED, query_terms, term_counts
+from shared.lexical import MOST_COUNTED, term_counts
+from shared.query_terms import query_terms
 from tests.asking import DIMENSION, MODEL, NOW, WordEmbedder, add, serving
 from tests.conftest import Database
 from tests.corpus import Corpus, open_corpus, text_chunk

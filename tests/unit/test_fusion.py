@@ -19,7 +19,8 @@ from query_server.retrieve.fusion import K, RankedList, fuse
 from query_server.retrieve.overlap import without_overlap
 from shared.documents import Span
 from shared.errors import PermanentError
-from shared.lexical import QueryTerm, TermKind
+from shared.lexical import TermKind
+from shared.query_terms import QueryTerm
 
 
 def _lists(keyword: list[str], semantic: list[str]) -> list[RankedList[str]]:

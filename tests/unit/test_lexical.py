@@ -13,12 +13,11 @@ from shared.lexical import (
     TERM_SPACE,
     TermKind,
     counting_vectors,
-    fold_phrase,
-    query_terms,
     sparsevec_text,
     term_counts,
     term_number,
 )
+from shared.query_terms import fold_phrase, query_terms
 
 
 def _holds(text: str, query: str) -> bool:
