@@ -312,8 +312,8 @@ def test_whoever_waits_for_a_sweep_learns_that_it_failed_and_it_is_tried_again(f
     followed.notes.write("n001", "changed")
     followed.notes.fail("/notes", 500)
     assert followed.tick()
-    assert followed.source.sweep_requested is None
-    assert followed.source.sweep_error is not None
+    source = followed.source
+    assert (source.sweep_requested, source.sweep_error) == (None, "The notes server failed with 500.")
     followed.settle(10)
     assert followed.source.sweep_error is None
     assert followed.texts()["n001.md"] == "changed"
