@@ -307,7 +307,6 @@ def test_a_first_listing_that_broke_off_goes_on_from_the_middle(graph: StandInGr
     graph.faults.clear()
     graph.calls.clear()
     done.delete(gone)
-    drive.rename(folder, "renamed")
     with asking(graph, drives=[done.drive_id, drive.drive_id, later.drive_id]) as source:
         mirror.sync(source)
         assert 30 <= known < 60
