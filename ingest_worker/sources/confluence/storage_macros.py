@@ -53,7 +53,8 @@ def macro(node: Node, writer: Writer) -> list[str]:
     if name in _DRAWINGS:
         drawing = collapse(whole_text(told.get(_DRAWINGS[name])))
         return [*([tidy(f"(Drawing: {drawing})")] if drawing else []), *blocks]
-    if title and (blocks or name in _SHOWS_TITLE):
+    has_body = any(local(one) in {"rich-text-body", "plain-text-body"} for one in children(node))
+    if title and (has_body or blocks or name in _SHOWS_TITLE):
         return [f"**{title}**", *blocks]
     if not blocks:
         shown = _named(told, writer)
