@@ -14,9 +14,10 @@ from mcp.types import INVALID_PARAMS
 from mcp.types import Tool as ToolDescription
 
 from query_server.access import LOCAL, Principal
+from query_server.assembly import make_service
 from query_server.metrics import Metrics
 from query_server.resources import add_resources
-from query_server.service import SearchService, make_service
+from query_server.service import SearchService
 from query_server.tools import Observe, Record, make_tools
 from query_server.usage import UsageLog
 from shared.config import Settings

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,20 +23,16 @@ from query_server.retrieve.listing import (
     list_namespaces,
     list_sources,
 )
-from query_server.retrieve.opening import StoredDirectory
 from query_server.retrieve.read import ReadRequest, read_document
 from query_server.retrieve.request import Mode, SearchRequest
 from query_server.retrieve.rerank import OnDemand
-from query_server.retrieve.rerank_open import open_reranking
 from query_server.retrieve.search import CacheUse, Search
 from query_server.searched import Searched, Watch
 from query_server.snapshot import Snapshots
-from shared.config import Settings
 from shared.credentials import Credential, any_credential, find_credential
-from shared.database import Pool, open_pool
+from shared.database import Pool
 from shared.documents import DocumentState
-from shared.embedding.protocol import Embedder
-from shared.errors import ConfigurationError, DocwellError, PermanentError
+from shared.errors import DocwellError, PermanentError
 from shared.text import as_asked
 from shared.tracing import emit_stages
 
@@ -49,14 +44,6 @@ LONGEST_QUERY = 10_000
 
 _SWITCHES = 4
 """How often a search is asked anew because the model of the index changed meanwhile."""
-
-POOL_SIZE = 8
-STATEMENT_TIMEOUT_MS = 30_000
-POOL_WAIT_SECONDS = 5.0
-"""How long a call waits for a connection before it says that all are taken, or that PostgreSQL is away."""
-
-POOL_WAITING = 40
-"""Calls that wait for a connection; one more is sent away at once. All threads of the HTTP server can wait."""
 
 
 def utc_now() -> datetime:
@@ -349,55 +336,3 @@ def _uuid(text: str, argument: str) -> uuid.UUID:
         raise PermanentError(
             f"{argument} is no id: {text!r}. Take it from search_documents or list_documents.", code="bad_argument"
         ) from None
-
-
-def reader_url(settings: Settings) -> str:
-    """Where the query side reads.
-
-    Raises:
-        ConfigurationError: no database is set.
-    """
-    url = settings.query_database_url or settings.database_url
-    if url is None:
-        raise ConfigurationError("No database is set. Start Docwell with `make run`, or set DOCWELL_QUERY_DATABASE_URL.")
-    return url.get_secret_value()
-
-
-def make_service(settings: Callable[[], Settings], *, patient: bool) -> SearchService:
-    """A service that looks its settings up when it first needs them. `patient` waits for the model instead of warning."""
-
-    def pool() -> Pool:
-        return open_pool(
-            reader_url(settings()),
-            name="docwell-query",
-            size=POOL_SIZE,
-            as_reader=True,
-            statement_timeout_ms=STATEMENT_TIMEOUT_MS,
-            wait_seconds=POOL_WAIT_SECONDS,
-            max_waiting=POOL_WAITING,
-            check=False,  # the first statement of a snapshot shows whether the connection still lives
-        )
-
-    def embedder() -> Embedder:
-        # ONNX Runtime is loaded when a model is.
-        from shared.embedding.open import open_embedder
-
-        return open_embedder(settings())
-
-    snapshots = Snapshots(pool)
-    return SearchService(
-        snapshots,
-        Encoder(embedder, patient=patient, directory=StoredDirectory(snapshots, settings)),
-        rescan_seconds=lambda: settings().watch_rescan_seconds,
-        reranking=OnDemand(lambda: open_reranking(settings(), patient=patient)),
-    )
-
-
-@contextmanager
-def open_service(settings: Settings) -> Iterator[SearchService]:
-    """A service for a command: it waits for the model."""
-    service = make_service(lambda: settings, patient=True)
-    try:
-        yield service
-    finally:
-        service.close()

@@ -166,8 +166,8 @@ def _corpus(asked: QuestionSet, current: Settings, *, suffix: str, keep: bool) -
 
 
 def _ask(asked: QuestionSet, current: Settings, systems: Sequence[System], namespace: str) -> list[Answered]:
+    from query_server.assembly import open_service
     from query_server.evaluate.run import ask
-    from query_server.service import open_service
 
     done = 0
 

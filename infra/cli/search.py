@@ -36,8 +36,8 @@ def search(
     as_json: Annotated[bool, typer.Option("--json", help="What the MCP tool answers, as one JSON document.")] = False,
 ) -> None:
     """Find passages, each with its place in the file."""
+    from query_server.assembly import open_service
     from query_server.retrieve.filters import make_filters
-    from query_server.service import open_service
 
     kinds = kind or []
     if not query.strip():

@@ -33,8 +33,8 @@ def why(
     """Say why a document is, or is not, found: each stage from ignore rule to rank, with evidence and cure."""
     from infra.why.asked import principal_of
     from infra.why.examine import Question, examine
+    from query_server.assembly import open_service
     from query_server.retrieve.filters import make_filters
-    from query_server.service import open_service
 
     with output.usage_errors():
         principal_of(as_)

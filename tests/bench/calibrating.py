@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from infra.local.runtime import attach
+from query_server.assembly import open_service
 from query_server.evaluate.corpus_set import read_corpus_set
 from query_server.evaluate.sets import Question, QuestionSet, file_stem
-from query_server.service import SearchService, open_service
+from query_server.service import SearchService
 from shared.config import load_settings
 from tests.bench.instance import running
 from tests.bench.retrieving import SETS, SUFFIXES

@@ -28,7 +28,7 @@ def file_to_searchable() -> list[dict[str, Any]]:
 
 def _drop(made: Instance, name: str) -> float:
     from infra.local.runtime import attach
-    from query_server.service import open_service
+    from query_server.assembly import open_service
 
     marker = f"marker-{name}-xyzzy"
     draft = made.folder / f"{name}.md"

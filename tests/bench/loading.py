@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from infra.local.runtime import attach
-from query_server.service import SearchService, open_service
+from query_server.assembly import open_service
+from query_server.service import SearchService
 from shared.config import load_settings
 from tests.bench.figures import spread
 from tests.bench.ingesting import make_corpus, stub, stub_settings

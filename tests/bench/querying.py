@@ -18,7 +18,7 @@ from mcp import Client
 
 from infra.local.postgres import EmbeddedPostgres
 from infra.local.runtime import attach
-from query_server.service import open_service
+from query_server.assembly import open_service
 from shared.config import load_settings
 from tests.bench.figures import spread
 from tests.bench.ingesting import is_there, make_corpus, run_peer, stub, stub_settings

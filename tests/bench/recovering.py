@@ -7,7 +7,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from query_server.service import SearchService, open_service
+from query_server.assembly import open_service
+from query_server.service import SearchService
 from shared.errors import DocwellError
 from tests.bench.figures import spread
 from tests.bench.instance import wait_for

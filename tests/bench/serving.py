@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.local.runtime import attach
-from query_server.service import open_service
+from query_server.assembly import open_service
 from shared.config import load_settings
 from tests.bench import mcp_client, trivial_server
 from tests.bench.figures import spread

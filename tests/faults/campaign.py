@@ -26,7 +26,7 @@ import psycopg
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from query_server.service import open_service  # noqa: E402
+from query_server.assembly import open_service  # noqa: E402
 from shared.database import connect  # noqa: E402
 from shared.errors import DocwellError  # noqa: E402
 from tests.bench.figures import table  # noqa: E402

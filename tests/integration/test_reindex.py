@@ -19,7 +19,8 @@ from ingest_worker.parse.cage import CageLimits, ParserCage
 from ingest_worker.reindexing import control
 from ingest_worker.reindexing.fill import fill_some
 from ingest_worker.spaces import Models
-from query_server.service import SearchService, make_service
+from query_server.assembly import make_service
+from query_server.service import SearchService
 from shared.config import Settings
 from shared.embedding.endpoint import Endpoint
 from shared.embedding.open import open_embedder
