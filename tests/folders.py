@@ -162,8 +162,16 @@ def _do(connection: Any, job: jobs.ClaimedJob) -> tuple[str, str]:
     begins = Beginning(document=document, content=content, audience_id=audience, fingerprint="test")
     (version_id,) = catalogue.begin_versions(connection, [begins]).values()
     version = NewVersion(version_id=version_id, number=begins.number, audience_id=audience, state=DocumentState.SKIPPED)
-    publish(connection, [Swap(job=job, version=version)], space=Space(space_id=0), vectors={}, keep_versions=5)
+    publish(connection, [Swap(job=job, version=version)], space=_space(connection), vectors={}, keep_versions=5)
     return document.path, "read"
+
+
+def _space(connection: Any) -> Space:
+    """The active space, made when the index has none yet."""
+    found = connection.execute("SELECT space_id FROM docwell.embedding_space WHERE state = 'active'").fetchone()
+    if found is None:
+        found = connection.execute("SELECT docwell.create_embedding_space('test', 'test', 'test', 2, 'active')").fetchone()
+    return Space(space_id=found[0])
 
 
 @contextlib.contextmanager
