@@ -144,7 +144,7 @@ def _look_at_database(settings: Settings) -> Iterator[Finding]:
     try:
         with connect(settings.database_url.get_secret_value(), name="docwell-doctor", autocommit=True) as connection:
             yield fine("database", f"PostgreSQL {connection.info.server_version // 10000} answers.")
-            yield from look_into_database(connection, lambda: _configured_fingerprint(settings))
+            yield from look_into_database(connection, lambda: _configured_fingerprint(settings), settings)
     except ServiceUnavailable as error:
         yield failed("database", str(error), "Start it with `make run` (or `docwell up`), or correct DOCWELL_DATABASE_URL.")
 

@@ -8,16 +8,21 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import Connection, sql
 
+from infra.doctor_models import changed_on_purpose, look_at_upkeep
 from infra.findings import Finding, failed, fine, skipped, warning
 from ingest_worker.catalogue.overview import active_embedding, list_sources
+from shared.config import Settings
 from shared.database import READER_ROLE, SCHEMA_VERSION, check_schema, first_line
 from shared.errors import ConfigurationError, DocwellError
 
 _AGAIN = "`docwell documents exclude` and then `include` reads a document again from its source."
 
 
-def look_into_database(connection: Connection[Any], fingerprint: Callable[[], str]) -> Iterator[Finding]:
-    """Every check of the database; `fingerprint` gives the key of the embedding model that is configured."""
+def look_into_database(
+    connection: Connection[Any], fingerprint: Callable[[], str], settings: Settings | None = None
+) -> Iterator[Finding]:
+    """Every check of the database; `fingerprint` gives the key of the embedding model that is configured. Without settings the
+    checks that go by them are left out."""
     try:
         check_schema(connection)
     except ConfigurationError as error:
@@ -39,7 +44,10 @@ def look_into_database(connection: Connection[Any], fingerprint: Callable[[], st
             yield check(connection)
         except psycopg.errors.QueryCanceled as error:
             yield skipped(check.__name__.removeprefix("_look_at_"), f"It took too long: {first_line(error)}.")
-    yield _look_at_fingerprint(connection, fingerprint)
+    changed = changed_on_purpose(connection, settings) if settings is not None else None
+    yield changed or _look_at_fingerprint(connection, fingerprint)
+    if settings is not None:
+        yield from look_at_upkeep(connection, settings)
 
 
 _ROLE: LiteralString = """
@@ -187,6 +195,7 @@ def _look_at_fingerprint(connection: Connection[Any], fingerprint: Callable[[], 
         return failed(
             "embedding model",
             f"The index holds vectors of {active.model} ({active.fingerprint}), the settings name another model ({configured}).",
-            "Set DOCWELL_EMBEDDING_PROVIDER and DOCWELL_EMBEDDING_MODEL back, or start with a new database.",
+            "Set DOCWELL_EMBEDDING_PROVIDER and DOCWELL_EMBEDDING_MODEL back. `docwell reindex` changes the model while"
+            " everything runs; `docwell reindex adopt` takes over a mere new name.",
         )
     return fine("embedding model", f"{active.model}, {active.dimension} dimensions: the one of the index.")

@@ -12,6 +12,8 @@ from shared.config import Settings
 from shared.errors import DocwellError
 from shared.tracing import Stage
 
+_UNDER = ";under="
+
 
 def parse_and_chunk(
     job: ClaimedJob,
@@ -51,4 +53,10 @@ def _under(heading: tuple[str, ...], parsed: Parsed) -> Parsed:
 
 def heading_mark(heading: tuple[str, ...]) -> str:
     """What tells versions of the same bytes apart that stand under different headings; empty without one."""
-    return f";under={hashlib.sha256(chr(0).join(heading).encode()).hexdigest()[:16]}" if heading else ""
+    return f"{_UNDER}{hashlib.sha256(chr(0).join(heading).encode()).hexdigest()[:16]}" if heading else ""
+
+
+def heading_of(fingerprint: str) -> str:
+    """The mark of the heading in a version's fingerprint."""
+    _, mark, heading = fingerprint.partition(_UNDER)
+    return mark + heading

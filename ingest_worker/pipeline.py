@@ -35,7 +35,7 @@ from ingest_worker.parse.cage import ParserCage
 from ingest_worker.parse.errors import Skipped
 from ingest_worker.parse.fingerprint import ocr_settings, parser_fingerprint
 from ingest_worker.parse.ocr import ocr_identity
-from ingest_worker.parsing import heading_mark, parse_and_chunk
+from ingest_worker.parsing import heading_mark, heading_of, parse_and_chunk
 from ingest_worker.publish import NewVersion, Swap, VectorsMissing, publish, unpublish, withdraw
 from ingest_worker.spaces import Beside, Models, SpaceChanged
 from ingest_worker.work import Work
@@ -350,10 +350,16 @@ _SETTLED = {*_WITH_TEXT, "needs_ocr", "skipped"}
 
 
 def _is_unchanged(document: JobDocument, content: Content, audience_id: int, settings: Settings) -> bool:
+    """A newer parser alone is no reason to read it again: a person asks for that (see `reprocessing.py`). For a page without text
+    it is one, since the newer one may find some.
+    """
+    fingerprint = document.latest_fingerprint or ""
+    as_before = fingerprint == _fingerprint(settings, content)
+    under_the_same = heading_of(fingerprint) == heading_mark(content.heading)
     return (
         document.sha256 == content.sha256
         and document.latest_state in _SETTLED
-        and document.latest_fingerprint == _fingerprint(settings, content)
+        and (as_before or (under_the_same and not document.reprocess and document.latest_state in _WITH_TEXT))
         and document.audience_id == audience_id
         and (document.served_version is not None or document.latest_state not in _WITH_TEXT)
     )

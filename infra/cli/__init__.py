@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "jobs": ("jobs", None),
     "tokens": ("tokens", None),
     "reindex": ("reindex", None),
+    "reprocess": ("reprocess", "reprocess"),
     "usage": ("usage", "usage"),
     "status": ("status", "status"),
     "doctor": ("doctor", "doctor"),

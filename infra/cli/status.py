@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from infra.cli import output
-from infra.cli.context import owner_connection
+from infra.cli.context import owner_connection, settings
 from infra.cli.costs import tokens_of
+from ingest_worker.catalogue import json_form
 from ingest_worker.catalogue.overview import Status, read_status
+from ingest_worker.reindexing import control
+from ingest_worker.reindexing.control import Reindex
+from ingest_worker.reprocessing import count_older
 
 
 def status(as_json: output.JsonOption = False) -> None:
     """Show documents, jobs, sources and the index on one screen."""
+    current = settings()
     with owner_connection() as connection:
         found = read_status(connection)
+        older = count_older(connection, current)
+        reindex = control.status(connection, current)
     if as_json:
-        output.print_json(found)
+        output.print_json({**json_form.as_json(found), "older_documents": older, "reindex": reindex})
     else:
-        _print(found)
+        _print(found, older, reindex)
 
 
-def _print(found: Status) -> None:
+def _print(found: Status, older: int, reindex: Reindex | None) -> None:
     model = found.embedding
     output.print_facts(
         [
@@ -30,6 +37,8 @@ def _print(found: Status) -> None:
             ("jobs", _counts(found.jobs.by_state)),
             ("due now", _due(found)),
             ("model", "none yet" if model is None else f"{model.model} ({model.provider}, {model.dimension} dimensions)"),
+            ("reindex", _reindex(reindex)),
+            ("older documents", f"{older} of an older parser or prompt: `docwell reprocess --plan`" if older else None),
             ("database", f"{found.database_bytes / 1024**2:,.1f} MiB, schema {found.schema_version}"),
         ]
     )
@@ -65,6 +74,13 @@ def _print(found: Status) -> None:
             ),
             empty="",
         )
+
+
+def _reindex(found: Reindex | None) -> str | None:
+    if found is None:
+        return None
+    done = found.passages - found.lacking
+    return f"{found.model} is {found.state}, {done} of {found.passages} passages: `docwell reindex status`"
 
 
 def _counts(by_state: dict[str, int]) -> str:

@@ -169,13 +169,14 @@ class JobDocument:
     served_version: int | None
     pinned_version: int | None
     contexts_asked: bool = False
+    reprocess: bool = False
 
 
 _FOR_JOBS = """
     SELECT d.document_id, d.source_id, s.name AS source, s.type AS source_type, s.root, d.namespace_id, n.name AS namespace,
            d.audience_id, d.readers, s.readers AS source_readers, s.max_bytes, d.path, d.locator, d.state, d.sha256,
            d.latest_version, v.state AS latest_state, v.fingerprint AS latest_fingerprint, d.served_version, d.pinned_version,
-           coalesce(e.asked, false) AS contexts_asked
+           coalesce(e.asked, false) AS contexts_asked, d.reprocess
     FROM docwell.document d
     JOIN docwell.source s USING (source_id)
     JOIN docwell.namespace n ON n.namespace_id = d.namespace_id
@@ -228,7 +229,7 @@ _BEGIN_VERSIONS = """
             -- A rollback that came before this request to read, and whose bytes these are not, is over.
             pinned_version = CASE WHEN d.pin_yields AND d.sha256 IS DISTINCT FROM new.sha256 THEN NULL
                                   ELSE d.pinned_version END,
-            state = 'indexing', latest_version = new.number, sha256 = new.sha256, size = new.size,
+            reprocess = false, state = 'indexing', latest_version = new.number, sha256 = new.sha256, size = new.size,
             modified_ns = new.modified_ns, source_modified = new.source_modified, changed_at = now()
         FROM new WHERE d.document_id = new.document_id
     )

@@ -1,0 +1,74 @@
+"""The doctor's look at embedding models, and at documents that an older parser has read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from psycopg import Connection
+
+from infra.findings import Finding, fine, warning
+from ingest_worker.reindexing import control
+from ingest_worker.reprocessing import count_older
+from shared.config import Settings
+from shared.embedding.endpoint import Endpoint, endpoint_of
+from shared.embedding.spaces import StoredModel, model_in, read_models
+
+
+def changed_on_purpose(connection: Connection[Any], settings: Settings) -> Finding | None:
+    """The finding where the index was changed to a model that the settings do not name; None where that must be checked."""
+    models = read_models(connection)
+    active = model_in(models, "active")
+    own = endpoint_of(settings)
+    if active is None or active.endpoint is None or active.is_declared_by(own):
+        return None
+    if not any(one.is_declared_by(own) for one in models):
+        return None
+    wanted = wanted_settings(active.endpoint)
+    if (active.endpoint.provider, active.model) == (own.provider, own.model):
+        return fine("embedding model", f"{active.model}, filled anew under its name: what runs follows the index.")
+    return warning(
+        "embedding model",
+        f"The index was changed to {_named(active)}, and what runs follows it; the settings still name the former model.",
+        f"Set {', '.join(wanted)}, and start again.",
+    )
+
+
+def wanted_settings(endpoint: Endpoint) -> list[str]:
+    """The settings that name this model."""
+    values = {
+        "DOCWELL_EMBEDDING_PROVIDER": endpoint.provider,
+        "DOCWELL_EMBEDDING_MODEL": endpoint.model,
+        "DOCWELL_EMBEDDING_BASE_URL": endpoint.base_url,
+        "DOCWELL_EMBEDDING_API_VERSION": endpoint.api_version,
+        "DOCWELL_EMBEDDING_DIMENSION": endpoint.dimension,
+        "DOCWELL_EMBEDDING_QUERY_PREFIX": repr(endpoint.query_prefix) if endpoint.query_prefix else None,
+        "DOCWELL_EMBEDDING_PASSAGE_PREFIX": repr(endpoint.passage_prefix) if endpoint.passage_prefix else None,
+        "DOCWELL_EMBEDDING_MODEL_PATH": endpoint.model_path,
+    }
+    return [f"{name}={value}" for name, value in values.items() if value is not None]
+
+
+def look_at_upkeep(connection: Connection[Any], settings: Settings) -> Iterator[Finding]:
+    """An open reindex, and documents of an older parser."""
+    found = control.status(connection, settings)
+    if found is not None:
+        done = f"{found.passages - found.lacking} of {found.passages} passages have their vector"
+        said = f"{found.model} beside {found.active}: {found.state}, {done}."
+        if found.problem is not None:
+            yield warning("reindex", f"{said} The newest batch failed: {found.problem}", "`docwell reindex status` shows more.")
+        else:
+            yield fine("reindex", said)
+    older = count_older(connection, settings)
+    if older:
+        yield warning(
+            "older documents",
+            f"{older} documents were read by an older parser, chunker or prompt. They are found as before.",
+            "`docwell reprocess --plan` says which, and what reading them again would take.",
+        )
+    else:
+        yield fine("older documents", "Every document was read by this version's parser, chunker and prompt.")
+
+
+def _named(model: StoredModel) -> str:
+    return f"{model.model} ({model.provider}, {model.dimension} dimensions)"
