@@ -217,8 +217,17 @@ def hold_alone(connection: Connection[Any]) -> None:
 
 
 def probes_of(embedder: Embedder, endpoint: Endpoint) -> list[Probe]:
-    """The probes of a model whose weights nobody can see; a local one is known by its files."""
-    return probe.take_probes(embedder) if endpoint.provider == embedder.fingerprint.provider == "openai" else []
+    """The probes of a model whose weights nobody can see; a local one is known by its files.
+
+    Raises:
+        Outage: it is away.
+    """
+    if endpoint.provider != "openai" or identify(embedder).provider != "openai":
+        return []
+    try:
+        return probe.take_probes(embedder)
+    except TransientError as error:
+        raise Outage(str(error), code=error.code, retry_after=error.retry_after) from error
 
 
 _REMEMBER = """

@@ -23,9 +23,13 @@ BURST_SECONDS = 10.0
 LONGEST_WAIT_SECONDS = 60.0
 """Beyond that the job is put back, and its worker does something else."""
 
+LONGEST_PAUSE_SECONDS = 5.0
+"""The same for a pause that the service itself has asked for: whoever works meanwhile would only wait."""
+
 _REDIS_SECONDS = 1.0
 _AWAY_SECONDS = 5.0
 _MINUTE = 60.0
+_FOR_EVER = 1e9
 
 
 class Limiter(Protocol):
@@ -35,7 +39,7 @@ class Limiter(Protocol):
         """Wait until a call of so many tokens fits; whoever is not `patient` does not wait, and the others wait for him.
 
         Raises:
-            Outage: it would take longer than LONGEST_WAIT_SECONDS.
+            Outage: it would take longer than LONGEST_WAIT_SECONDS, or the service rests for longer than LONGEST_PAUSE_SECONDS.
         """
         ...
 
@@ -63,38 +67,41 @@ class _Local:
         self._used_up = [0.0, 0.0]
         self._held_until = 0.0
 
-    def reserve(self, costs: Sequence[float], patience: float) -> float:
+    def reserve(self, costs: Sequence[float], patience: float, pause_patience: float) -> tuple[float, float]:
         with self._lock:
             now = self._clock()
             used = [max(one, now) for one in self._used_up]
-            wait = max(0.0, self._held_until - now, *(one - now - BURST_SECONDS for one in used))
-            if wait <= patience:
+            pause = max(0.0, self._held_until - now)
+            wait = max(pause, *(one - now - BURST_SECONDS for one in used))
+            if wait <= patience and pause <= pause_patience:
                 self._used_up = [one + cost for one, cost in zip(used, costs, strict=True)]
-            return wait
+            return wait, pause
 
     def hold(self, seconds: float) -> None:
         with self._lock:
             self._held_until = max(self._held_until, self._clock() + seconds)
 
 
-# The server's clock counts, in milliseconds. Keys: requests, tokens, pause. Arguments: the two costs, the burst, the patience.
+# The server's clock counts, in milliseconds. Keys: requests, tokens, pause. Arguments: the two costs, the burst, the patience for
+# all and for a pause. It answers how long to wait in all, and how long the pause lasts.
 _RESERVE = """
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local burst, patience = tonumber(ARGV[3]), tonumber(ARGV[4])
-local wait = math.max(0, tonumber(redis.call('GET', KEYS[3]) or '0') - now)
+local burst, patience, pause_patience = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local pause = math.max(0, tonumber(redis.call('GET', KEYS[3]) or '0') - now)
+local wait = pause
 local used = {}
 for i = 1, 2 do
     used[i] = math.max(tonumber(redis.call('GET', KEYS[i]) or '0'), now)
     wait = math.max(wait, used[i] - now - burst)
 end
-if wait <= patience then
+if wait <= patience and pause <= pause_patience then
     for i = 1, 2 do
         local till = used[i] + tonumber(ARGV[i])
         redis.call('SET', KEYS[i], string.format('%.3f', till), 'PX', math.ceil(till - now) + 1000)
     end
 end
-return math.ceil(wait)
+return {math.ceil(wait), math.ceil(pause)}
 """
 _HOLD = """
 local t = redis.call('TIME')
@@ -138,9 +145,16 @@ class SharedLimiter:
     def take(self, tokens: int, *, patient: bool) -> None:
         """See `Limiter.take`."""
         costs = (self._request_seconds, self._token_seconds * tokens)
-        wait = self._reserve(costs, LONGEST_WAIT_SECONDS if patient else float("inf"))
         if not patient:
+            self._reserve(costs, _FOR_EVER, _FOR_EVER)
             return
+        wait, pause = self._reserve(costs, LONGEST_WAIT_SECONDS, LONGEST_PAUSE_SECONDS)
+        if pause > LONGEST_PAUSE_SECONDS:
+            raise Outage(
+                f"{self._name} has asked for a pause, of which {pause:.0f} s are left.",
+                code="embedding_rate_limit",
+                retry_after=pause,
+            )
         if wait > LONGEST_WAIT_SECONDS:
             raise Outage(
                 f"The budget for {self._name} is used up for {wait:.0f} s: DOCWELL_EMBEDDING_REQUESTS_PER_MINUTE and"
@@ -156,10 +170,13 @@ class SharedLimiter:
         self._local.hold(seconds)
         self._ask(_HOLD, [self._keys[2]], [seconds * 1000])
 
-    def _reserve(self, costs: Sequence[float], patience: float) -> float:
-        numbers = [cost * 1000 for cost in costs] + [BURST_SECONDS * 1000, min(patience, 1e9) * 1000]
+    def _reserve(self, costs: Sequence[float], patience: float, pause_patience: float) -> tuple[float, float]:
+        numbers = [1000 * one for one in (*costs, BURST_SECONDS, patience, pause_patience)]
         answer = self._ask(_RESERVE, self._keys, numbers)
-        return self._local.reserve(costs, patience) if answer is None else float(answer) / 1000
+        if answer is None:
+            return self._local.reserve(costs, patience, pause_patience)
+        wait, pause = answer
+        return float(wait) / 1000, float(pause) / 1000
 
     def _ask(self, script: str, keys: Sequence[str], numbers: Sequence[float]) -> Any:
         """What Redis says; None when it is away, or none is set."""

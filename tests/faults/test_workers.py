@@ -171,13 +171,14 @@ def alone(works: Works) -> Iterator[Worker]:
 def test_an_outage_of_the_embedder_costs_no_document_an_attempt_however_often_it_is_met(
     works: Works, embedder: HeldEmbedder, alone: Worker
 ) -> None:
-    embedder.limits = lambda _texts: True
+    # A pause that it asked for itself would be kept when it is back.
+    embedder.status, embedder.limits = 503, lambda _texts: True
     works.ask(a="some text", b="some other text")
     for _ in range(6):
         assert alone.work() == 2
         works.hurry()
     job = works.job("a")
-    assert (job["state"], job["attempts"], job["error_code"], job["document"]) == ("queued", 0, "embedding_rate_limit", "queued")
+    assert (job["state"], job["attempts"], job["error_code"], job["document"]) == ("queued", 0, "embedding_unavailable", "queued")
     embedder.limits = lambda _texts: False
     assert alone.work() == 2
     assert works.states() == {"a.md": "indexed", "b.md": "indexed"}
@@ -186,7 +187,8 @@ def test_an_outage_of_the_embedder_costs_no_document_an_attempt_however_often_it
 def test_a_document_whose_text_alone_is_not_embedded_ends_dead_and_the_others_are_indexed(
     works: Works, embedder: HeldEmbedder, alone: Worker
 ) -> None:
-    embedder.limits = lambda texts: any("poison" in text for text in texts)
+    # No rate limit, which would be meant for everybody.
+    embedder.status, embedder.limits = 503, lambda texts: any("poison" in text for text in texts)
     works.ask(a="some text", poison="this is poison", b="some other text")
     for _ in range(5):
         alone.work()

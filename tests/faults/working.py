@@ -28,13 +28,14 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(kw_only=True)
 class HeldEmbedder:
-    """The stub embedder: `gate` lets requests through, `on_text` hears each text first, `limits` says when to answer 429."""
+    """The stub embedder: `gate` lets requests through, `on_text` hears each text first, `limits` says when to answer `status`."""
 
     url: str = ""
     gate: threading.Event = field(default_factory=threading.Event)
     asked: threading.Event = field(default_factory=threading.Event)
     on_text: Callable[[str], None] = lambda _text: None
     limits: Callable[[list[str]], bool] = lambda _texts: False
+    status: int = 429
 
     def hold(self) -> None:
         """Let nothing through from now on; `asked` is set again when somebody waits."""
@@ -51,7 +52,7 @@ def held_embedder() -> Iterator[HeldEmbedder]:
     class Held(Handler):
         def refuse(self, texts: list[str]) -> tuple[int, dict[str, str]] | None:
             # More than the embedder's client waits by itself.
-            return (429, {"retry-after": "31"}) if held.limits(texts) else None
+            return (held.status, {"retry-after": "31"}) if held.limits(texts) else None
 
         def embed(self, texts: list[str]) -> Any:
             held.asked.set()

@@ -130,14 +130,24 @@ def test_a_wait_too_long_puts_the_job_back_and_takes_nothing(redis_url: str) -> 
 def test_a_pause_that_the_service_asks_for_holds_for_all_processes(server: Server, redis_url: str) -> None:
     slept: list[float] = []
     name = str(uuid4())
-    server.before = lambda _request, number: error(429, "slow down", retry_after="7") if number == 1 else None
+    server.before = lambda _request, number: error(429, "slow down", retry_after="3") if number == 1 else None
     asking = OpenAIEmbedder(
         base_url=server.url, api_key=None, model="small", limiter=limiter(redis_url, [], name), sleep=lambda _seconds: None
     )
     asking.embed(["a"], Role.PASSAGE)
     limiter(redis_url, slept, name).take(1, patient=True)
-    assert slept == [pytest.approx(7.0, abs=1.0)]
+    assert slept == [pytest.approx(3.0, abs=1.0)]
     asking.close()
+
+
+def test_a_long_pause_is_waited_out_by_jobs_and_not_by_workers(redis_url: str) -> None:
+    name = str(uuid4())
+    limiter(redis_url, [], name).hold(40)
+    other = limiter(redis_url, [], name)
+    with pytest.raises(Outage, match="has asked for a pause") as caught:
+        other.take(1, patient=True)
+    assert caught.value.retry_after == pytest.approx(40.0, abs=2.0)
+    other.take(1, patient=False)
 
 
 def test_the_words_of_special_tokens_are_text_like_any_other(server: Server) -> None:

@@ -71,7 +71,7 @@ def test_options_that_a_server_does_not_know_are_left_out(server: Server) -> Non
         return None
 
     server.before = strict
-    embedder = OpenAIEmbedder(base_url=server.url, api_key=None, model="old", dimension=8)
+    embedder = OpenAIEmbedder(base_url=server.url, api_key=None, model="small-old", dimension=8)
     np.testing.assert_allclose(embedder.embed(["a", "b"], Role.PASSAGE), expected(["a", "b"]), atol=1e-6)
     embedder.embed(["c"], Role.PASSAGE)
     assert len(server.requests) == 4
@@ -189,7 +189,7 @@ def test_a_batch_that_takes_too_long_is_halved(server: Server, slept: list[float
         return None
 
     server.before = slow
-    embedder = OpenAIEmbedder(base_url=server.url, api_key=None, model="m", timeout=0.5, sleep=slept.append)
+    embedder = OpenAIEmbedder(base_url=server.url, api_key=None, model="small", timeout=0.5, sleep=slept.append)
     texts = ["a", "b", "c", "d"]
     np.testing.assert_allclose(embedder.embed(texts, Role.PASSAGE), expected(texts), atol=1e-6)
     assert slept == []
