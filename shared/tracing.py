@@ -146,8 +146,11 @@ def annotate(attributes: Attributes) -> None:
 
 def emit_stages(stages: Iterable[Stage]) -> None:
     """Spans for what is over, below the span that is under way."""
+    _emit_stages(stages, _epoch())
+
+
+def _emit_stages(stages: Iterable[Stage], now: _epoch) -> None:
     if _tracing is not None:
-        now = _epoch()
         for stage in stages:
             _tracing.tracer.start_span(stage.name, start_time=now(stage.began)).end(now(stage.ended))
 
@@ -179,7 +182,7 @@ def emit(
     if error is not None:
         span.set_status(trace.StatusCode.ERROR)
     with trace.use_span(span):
-        emit_stages(stages)
+        _emit_stages(stages, now)
     span.end(now(ended))
 
 

@@ -212,7 +212,7 @@ def test_a_request_to_the_api_goes_on_with_its_trace_and_names_the_route(databas
 
 def test_a_job_has_its_stages_below_it(database: Database, tmp_path: Path, redis_url: str, traced: Collector) -> None:
     with held_embedder() as embedder, open_works(database, tmp_path, redis_url, embedder) as works:
-        embedder.limits = lambda texts: any("poison" in text for text in texts)
+        embedder.status, embedder.limits = 503, lambda texts: any("poison" in text for text in texts)
         works.attempts = 1
         works.ask(a="# A\n\nsome text", poison="this is poison")
         with closing(Worker(load_settings(works.environment)[0])) as worker:
@@ -224,7 +224,7 @@ def test_a_job_has_its_stages_below_it(database: Database, tmp_path: Path, redis
     assert [name for name in indexed if name != "embed"] == ["read", "parse", "chunk", "publish"]
     assert "embed" in indexed
     assert [span.name for span in _below(spans, jobs["dead"])][:3] == ["read", "parse", "chunk"]
-    assert _attributes(jobs["dead"])["error.type"] == "embedding_rate_limit"
+    assert _attributes(jobs["dead"])["error.type"] == "embedding_unavailable"
     assert jobs["dead"].status.code == jobs["dead"].status.STATUS_CODE_ERROR
     assert jobs["indexed"].trace_id != jobs["dead"].trace_id
     for job in jobs.values():
