@@ -195,7 +195,7 @@ def works(database: Database, tmp_path: Path, redis_url: str, embedder: HeldEmbe
 def test_the_metrics_of_the_ingest_side_are_those_of_the_page_and_count_what_workers_did(
     database: Database, works: Works, embedder: HeldEmbedder
 ) -> None:
-    embedder.limits = lambda texts: any("poison" in text for text in texts)
+    embedder.status, embedder.limits = 503, lambda texts: any("poison" in text for text in texts)
     works.ask(a="# A\n\nsome text", b="# B\n\nanother text", poison="this is poison", empty="")
     with closing(Worker(load_settings(works.environment)[0])) as worker:
         assert worker.work() == 4
@@ -209,8 +209,8 @@ def test_the_metrics_of_the_ingest_side_are_those_of_the_page_and_count_what_wor
     found = values(text)
     assert found['docwell_jobs_finished_total{reason="",result="indexed"}'] == 2
     assert found['docwell_jobs_finished_total{reason="",result="skipped"}'] == 1
-    assert found['docwell_jobs_finished_total{reason="embedding_rate_limit",result="dead"}'] == 1
-    assert found['docwell_dead_letters{reason="embedding_rate_limit"}'] == 1
+    assert found['docwell_jobs_finished_total{reason="embedding_unavailable",result="dead"}'] == 1
+    assert found['docwell_dead_letters{reason="embedding_unavailable"}'] == 1
     assert found['docwell_document_reasons{reason="empty",state="skipped"}'] == 1
     assert found['docwell_queue_jobs{source_type="folder",state="queued"}'] == 1
     assert found['docwell_queue_jobs{source_type="folder",state="running"}'] == 0
