@@ -46,7 +46,10 @@ class Anthropic:
         return await self.reply(messages, tools, choice)
 
     async def _send(self, messages: Sequence[MessageParam], tools: Sequence[ToolParam], choice: ToolChoiceParam) -> Message:
-        return await self._client.messages.create(
+        from anthropic.types import Message
+
+        # What is no JSON (a proxy's page) comes as a text, whatever the types say.
+        answered: object = await self._client.messages.create(
             model=self._model,
             max_tokens=ANSWER_TOKENS,
             system=INSTRUCTIONS,
@@ -54,6 +57,12 @@ class Anthropic:
             tool_choice=choice,
             messages=messages,
         )
+        if not isinstance(answered, Message):
+            raise ConfigurationError(
+                f"{self._client.base_url} answered with something that is no message of a model. Check ANTHROPIC_BASE_URL.",
+                code="bad_response",
+            )
+        return answered
 
 
 def require_key(settings: Settings) -> str:

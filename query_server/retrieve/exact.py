@@ -19,6 +19,9 @@ from shared.query_terms import SHORTEST_FIGURE, QueryTerms, fold_phrase, query_t
 _WHOLE = 0.999
 """The coverage of a passage that holds every word of the query, and so each identifier whole, which is a word of its own."""
 
+_MOST_SURE = 100
+"""Exact hits from which on there may be others that the leg did not bring."""
+
 _FREQUENCIES: LiteralString = "SELECT term FROM docwell.document_frequencies(%s, %s, 1) WHERE chunks > 0"
 
 
@@ -39,7 +42,7 @@ def find_absent(
     """What the query asks for exactly and the keyword leg, whose `hits` these are, did not find.
 
     Of a query with other words these are the identifiers and the longer numbers that stand in no chunk of the audiences in sight,
-    and its phrases when nothing exact was found at all.
+    and the phrases that no hit holds.
     """
     wanted = _wanted(query)
     if not wanted and not query.phrases:
@@ -56,7 +59,18 @@ def find_absent(
     # A file that the query names need not be named in any text.
     files = set(file_names(query.text)) if exact else set()
     names = [name for name, readings in wanted.items() if found.isdisjoint(readings) and name not in files]
-    return Absent(names=(*names, *(() if exact else query.phrases)))
+    return Absent(names=(*names, *_absent_phrases(connection, query, hits)))
+
+
+def _absent_phrases(connection: Connection[Any], query: QueryTerms, hits: Sequence[KeywordHit]) -> Sequence[str]:
+    """The phrases that no hit holds. Exact hits come first, so where there are others besides, all of them are here."""
+    exact = [hit.key for hit in hits if hit.exact]
+    if not query.phrases or not exact:
+        return query.phrases
+    if len(exact) == len(hits) >= _MOST_SURE:
+        return ()
+    texts = read_folded(connection, exact).values()
+    return [phrase for phrase in query.phrases if not any(phrase in text for text in texts)]
 
 
 def _wanted(query: QueryTerms) -> dict[str, set[int]]:

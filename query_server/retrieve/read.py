@@ -12,11 +12,12 @@ from psycopg.rows import class_row
 
 from query_server.answers import Notice, Piece, ReadAnswer
 from query_server.cursor import Cursor, CursorExpired, decode_cursor, question_hash
-from query_server.retrieve.budget import cost, cut_text, take
+from query_server.retrieve.budget import MARK, cost, cut_text, take
 from query_server.retrieve.citation import cite
 from query_server.retrieve.extraction import read_notices
 from query_server.retrieve.listing import find_document
 from query_server.retrieve.overlap import without_overlap
+from query_server.retrieve.window import part_of
 from shared.documents import Span
 from shared.errors import PermanentError
 
@@ -133,7 +134,7 @@ def read_document(connection: Connection[Any], request: ReadRequest) -> ReadAnsw
     return ReadAnswer(
         document=document,
         version=version,
-        pieces=tuple(_pieces(document.path, shown, rows[start - 1].text if start else "", taken.cut)),
+        pieces=tuple(_pieces(request, document.path, shown, rows[start - 1].text if start else "", taken.cut)),
         tokens_used=taken.tokens,
         dropped=taken.dropped,
         next_cursor=(
@@ -159,14 +160,20 @@ def _chunks(connection: Connection[Any], request: ReadRequest) -> list[_Row]:
         return cursor.execute(_CHUNKS, values, prepare=False).fetchall()
 
 
-def _pieces(path: str, rows: Sequence[_Row], before: str, cut: int | None) -> list[Piece]:
+def _pieces(request: ReadRequest, path: str, rows: Sequence[_Row], before: str, cut: int | None) -> list[Piece]:
     pieces = []
     for row in rows:
-        text = cut_text(row.text, row.tokens, cut) if cut is not None else without_overlap(before, row.text).lstrip("\n")
+        if cut is not None:
+            text = cut_text(row.text, row.tokens, cut)
+            begins, ends = 0, len(text.removesuffix(MARK))
+        else:
+            text = without_overlap(before, row.text).lstrip("\n")
+            begins, ends = len(row.text) - len(text), len(row.text)
         before = row.text
-        if not text.strip():
+        whole = Span(**{field.name: getattr(row, field.name) for field in fields(Span)})
+        span = part_of(whole, row.text, begins, ends)
+        if not text.strip() or (begins and _is_outside(request, span)):
             continue
-        span = Span(**{field.name: getattr(row, field.name) for field in fields(Span)})
         pieces.append(
             Piece(
                 chunk_id=row.chunk_id,
@@ -180,6 +187,14 @@ def _pieces(path: str, rows: Sequence[_Row], before: str, cut: int | None) -> li
             )
         )
     return pieces
+
+
+def _is_outside(request: ReadRequest, span: Span) -> bool:
+    """Whether what is left of a passage without its overlap holds none of the lines that were asked for."""
+    if request.chunk_id is not None or span.line_start is None or span.line_end is None:
+        return False
+    first, last = request.line_start, request.line_end
+    return (first is not None and span.line_end < first) or (last is not None and span.line_start > last)
 
 
 def _warnings(cut: bool) -> tuple[Notice, ...]:

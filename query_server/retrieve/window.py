@@ -35,7 +35,7 @@ def cut_round(found: Found, keep: int, query: str) -> Found:
         return replace(found, best=best)
     start, end = choose_window(text, room, query) if room else (0, 0)
     shown = (FRONT_MARK if start else "") + text[start:end].rstrip() + (MARK if end < len(text) else "")
-    return replace(found, best=best, text=shown, span=_span(found.span, text, start, end))
+    return replace(found, best=best, text=shown, span=part_of(found.span, text, start, end))
 
 
 def choose_window(text: str, room: int, query: str) -> tuple[int, int]:
@@ -67,7 +67,9 @@ def _densest(held: Sequence[tuple[int, int]], reach: int) -> int:
     return best_start
 
 
-def _span(span: Span, text: str, start: int, end: int) -> Span:
+def part_of(span: Span, text: str, start: int, end: int) -> Span:
+    """Where `text[start:end]` stands, of a text that stands at `span`: its own lines where the text has the lines of the file,
+    else the whole, which holds it."""
     if span.line_start is None or span.line_end is None or span.line_end - span.line_start != text.count("\n"):
         return span
     first = span.line_start + text.count("\n", 0, start)

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 from typer.testing import CliRunner, Result
 
 from infra.cli import make_app as make_command
@@ -240,6 +243,13 @@ def test_services_that_are_away_are_named(ask: Ask, monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv("ANTHROPIC_BASE_URL", nowhere)
         _fails(ask("How long?"), ServiceUnavailable, "ANTHROPIC_BASE_URL")
         _fails(ask("How long?", "--url", f"{nowhere}/mcp"), ServiceUnavailable, "make run")
+
+
+def test_a_page_in_the_place_of_the_service_is_told(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Route("/{path:path}", lambda _request: PlainTextResponse("hello"), methods=["POST"])
+    with listening(Starlette(routes=[page])) as url:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+        _fails(ask("How long?"), ConfigurationError, "Check ANTHROPIC_BASE_URL")
 
 
 def test_a_token_that_the_server_does_not_know_is_told(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -476,6 +476,29 @@ def test_a_document_is_read_in_order_and_around_a_place(corpus: Corpus, service:
     assert "no text in that range" in service.read(document, page_start=99)["message"]
 
 
+def test_a_passage_that_is_read_without_its_overlap_is_cited_by_the_lines_that_are_left(
+    corpus: Corpus, service: Service
+) -> None:
+    lines = [f"Line {number}: what is said here is said once" for number in range(1, 13)]
+    chunks = [
+        text_chunk("\n".join(lines[first - 1 : last]), span=Span(line_start=first, line_end=last))
+        for first, last in ((1, 6), (5, 9), (8, 12))
+    ]
+    document = add(corpus, "long.txt", *chunks)
+
+    def shown(**asked: Any) -> list[tuple[str, int]]:
+        pieces = service.read(document, **asked)["pieces"]
+        assert all(piece["text"].startswith(f"Line {piece['line_start']}:") for piece in pieces)
+        return [(piece["citation"], piece["line_end"]) for piece in pieces]
+
+    assert shown() == [("[long.txt, lines 1–6]", 6), ("[long.txt, lines 7–9]", 9), ("[long.txt, lines 10–12]", 12)]
+    # Line 6 stands in two passages, and in the second one's overlap alone.
+    assert shown(line_start=6, line_end=6) == [("[long.txt, lines 1–6]", 6)]
+    assert shown(line_start=7, line_end=7) == [("[long.txt, lines 5–9]", 9)]
+    ((_, last),) = shown(line_start=10, max_tokens=40)
+    assert 8 <= last < 12
+
+
 def test_reading_pages_through_a_document_without_loss(corpus: Corpus, service: Service) -> None:
     chunks = [text_chunk(f"part {part} " + "word " * 30, span=Span(line_start=part + 1, line_end=part + 1)) for part in range(9)]
     document = add(corpus, "a.txt", *chunks)
