@@ -203,7 +203,7 @@ def test_deleted_and_excluded_documents_serve_nothing(library: Library) -> None:
     assert library.standing(document) == ("indexed", True, 3, 3, None)
 
 
-def test_other_chunks_are_made_when_their_settings_change_though_the_bytes_do_not(
+def test_other_chunks_are_made_when_their_settings_change_and_a_person_asks_for_it(
     database: Database, tmp_path: Path, cage: ParserCage
 ) -> None:
     text = "# Report\n\n" + "\n\n".join(f"Paragraph {number} tells of herons. " * 12 for number in range(12))
@@ -211,6 +211,9 @@ def test_other_chunks_are_made_when_their_settings_change_though_the_bytes_do_no
         document = library.take("a.md", text)
         before = library.one("SELECT chunk_count FROM docwell.document")
     with open_library(database.url, tmp_path / "inbox", cage, chunk_tokens=100, chunk_overlap=0) as library:
+        library.ask("a.md")
+        assert library.work() == ["unchanged"], "not by itself"
+        library.connection.execute("UPDATE docwell.document SET reprocess = true")
         library.ask("a.md")
         assert library.work() == ["indexed"]
         assert library.one("SELECT chunk_count FROM docwell.document") > before

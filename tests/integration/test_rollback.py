@@ -116,6 +116,7 @@ def test_another_parser_keeps_its_own_reading_of_the_newest_bytes_and_serves_the
     document = _three(library)
     _roll_back(library, document, 1)
     library.connection.execute("UPDATE docwell.version SET fingerprint = 'older'")
+    library.connection.execute("UPDATE docwell.document SET reprocess = true")
     library.ask("a.md")
     assert library.work() == ["kept"]
     assert library.standing(document) == ("indexed", True, 1, 4, "rolled_back")
@@ -382,6 +383,7 @@ def test_the_served_version_is_never_pruned(database: Database, tmp_path: Path, 
         _roll_back(library, document, 2)
         for _ in range(3):
             library.connection.execute("UPDATE docwell.version SET fingerprint = 'older'")
+            library.connection.execute("UPDATE docwell.document SET reprocess = true")
             library.take("a.md")
         assert library.standing(document) == ("indexed", True, 2, 6, "rolled_back")
         assert [one.number for one in versions.kept_versions(library.connection, document)] == [6, 5, 2]
