@@ -181,17 +181,18 @@ def _say(followers: Sequence[_Follower], pool: Pool, stop: threading.Event) -> N
     """Show in the sources' rows that they are followed: a thread of its own, since a listing may take hours."""
     said: set[str] = set()
     while True:
+        ending = stop.is_set()  # asked once, so that the last round is the one that says so
         for one in followers:
             name = one.settings.name
-            if one.state.holds or name in said:
+            holds = one.state.holds and not ending
+            if holds or name in said:
                 try:
                     with reachable(), pool.connection(timeout=WAIT_SECONDS) as connection:
-                        mode = MODE if one.state.holds else None
-                        record_watch(connection, name, mode=mode, notice=None, runs=one.state.holds and not stop.is_set())
+                        record_watch(connection, name, mode=MODE if holds else None, notice=None, runs=holds)
                     said.add(name)
                 except (ServiceUnavailable, psycopg.Error) as error:
                     # Who works with the database says so; here it only means that nobody sees the sign.
                     log.debug("sign_not_given", source=name, error=first_line(error))
-        if stop.is_set():
+        if ending:
             return
         stop.wait(SIGN_OF_LIFE_SECONDS / 2 if said else TICK_SECONDS)
