@@ -476,9 +476,7 @@ def test_a_document_is_read_in_order_and_around_a_place(corpus: Corpus, service:
     assert "no text in that range" in service.read(document, page_start=99)["message"]
 
 
-def test_a_passage_that_is_read_without_its_overlap_is_cited_by_the_lines_that_are_left(
-    corpus: Corpus, service: Service
-) -> None:
+def test_a_passage_that_is_read_without_its_overlap_is_cited_by_the_lines_that_are_left(corpus: Corpus, service: Service) -> None:
     lines = [f"Line {number}: what is said here is said once" for number in range(1, 13)]
     chunks = [
         text_chunk("\n".join(lines[first - 1 : last]), span=Span(line_start=first, line_end=last))
