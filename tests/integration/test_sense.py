@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from shared.errors import ConfigurationError, ServiceUnavailable
 from tests.asking import DIMENSION, MODEL, add, serving
 from tests.conftest import Database
 from tests.corpus import Corpus, open_corpus, text_chunk
+from tests.folders import eventually
 
 TEAM = Principal(name="team", namespaces=frozenset({"team"}))
 
@@ -83,7 +83,7 @@ def test_the_scheduler_writes_the_sentences_down_when_it_starts(database: Databa
         )
         thread.start()
         try:
-            _until(lambda: _said(corpus) == [("team", "Minutes")])
+            eventually(lambda: _said(corpus) == [("team", "Minutes")])
         finally:
             stop.set()
             thread.join(20)
@@ -211,10 +211,3 @@ def test_an_empty_scope_names_what_waits_and_an_answer_with_passages_does_not(co
     assert (empty["outcome"], empty["unindexed"][0]["paths"]) == ("index_empty", ["new.md"])
     add(corpus, "known.md", text_chunk("Refunds."), source="other")
     assert "unindexed" not in service.search("refunds")
-
-
-def _until(condition: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

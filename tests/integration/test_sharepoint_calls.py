@@ -13,12 +13,8 @@ import pytest
 from ingest_worker.intake.read import Gone, Refused
 from shared.errors import PermanentError, ServiceUnavailable, TransientError
 from tests.graph_asking import Mirror, asking
-from tests.graph_drives import StandInDrive, person_id
+from tests.graph_drives import StandInDrive
 from tests.graph_stand_in import StandInGraph, standing_in
-
-OWNER = ("user:" + person_id("owner@contoso.com"), "user:owner@contoso.com")
-ANN = ("user:" + person_id("ann@contoso.com"), "user:ann@contoso.com")
-LEADS = "99999999-0000-0000-0000-000000000001"
 
 
 @pytest.fixture

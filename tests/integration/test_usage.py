@@ -38,6 +38,7 @@ from shared.usage import FIELD, LONGEST_QUERY, MOST_PASSAGES, STREAM, UsageEvent
 from tests.asking import DIMENSION, MODEL, add, serving
 from tests.conftest import Database, passable_folder
 from tests.corpus import Corpus, open_corpus, text_chunk
+from tests.folders import eventually
 from tests.listening import listening
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -226,11 +227,11 @@ def test_the_log_goes_on_when_redis_is_back(home: Path) -> None:
     call = Call(tool="search_documents", arguments={}, answer=None, outcome="failed", seconds=0.0, principal=LOCAL)
     with logging_to(server.usage_url) as (log, counts):
         log.record(call)
-        _until(lambda: counts.get("dropped") == 1)
+        eventually(lambda: counts.get("dropped") == 1)
         server.start()
         try:
             log.record(call)
-            _until(lambda: counts.get("written") == 1)
+            eventually(lambda: counts.get("written") == 1)
         finally:
             server.stop()
 
@@ -440,10 +441,3 @@ def test_the_command_says_how_to_begin_when_nothing_is_logged(run: Run) -> None:
     assert "DOCWELL_USAGE_LOG=ids" in shown.stdout
     assert json.loads(run("usage", "--json").stdout)["never_found"] == []
     assert run("usage", "--since", "soon").exit_code == 2
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
