@@ -14,7 +14,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from shared.errors import ConfigurationError, ServiceUnavailable
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 16
 """The newest migration that this code was written for."""
 
 MINIMUM_PGVECTOR = (0, 8, 4)

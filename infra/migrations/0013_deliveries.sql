@@ -1,0 +1,1 @@
+-- Deliveries of the generic webhook wait in a row of their own until they are applied.

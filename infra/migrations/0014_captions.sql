@@ -1,0 +1,1 @@
+-- What a model said of pictures.

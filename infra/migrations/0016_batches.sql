@@ -1,0 +1,1 @@
+-- Orders of texts that a provider works off in its own time.
