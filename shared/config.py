@@ -132,6 +132,9 @@ class Settings(BaseModel):
     context_prefixes: Literal["off", "on"] = "off"
     context_model: str = "claude-haiku-4-5"
     context_window_tokens: int = Field(100_000, ge=2_000)
+    vision_captions: Literal["off", "on"] = "off"
+    caption_model: str = "claude-haiku-4-5"
+    caption_pictures: int = Field(100, ge=1, le=1_000)
     enrich_concurrency: int = Field(4, ge=1, le=64)
     enrich_seconds: float = Field(300.0, gt=0)
     enrich_daily_tokens: int | None = Field(None, ge=0)
@@ -191,14 +194,19 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _money_can_be_counted(self) -> Self:
-        limits = (self.enrich_daily_money, self.enrich_document_money)
-        price = self.prices.get(self.context_model)
-        if self.context_prefixes == "on" and any(limit is not None for limit in limits):
-            every_kind = TokenUse(input_tokens=1, output_tokens=1, cache_read_tokens=1, cache_write_tokens=1)
-            if price is None or price.cost(every_kind) is None:
+        if self.enrich_daily_money is None and self.enrich_document_money is None:
+            return self
+        kinds = {"input": "input_tokens", "output": "output_tokens"}
+        cached = {"cache_read": "cache_read_tokens", "cache_write": "cache_write_tokens"}
+        used = [(self.context_model, kinds | cached)] if self.context_prefixes == "on" else []
+        used += [(self.caption_model, kinds)] if self.vision_captions == "on" else []
+        for model, named in used:
+            price = self.prices.get(model)
+            if price is None or price.cost(TokenUse(**dict.fromkeys(named.values(), 1))) is None:
+                *first, last = named
                 raise ValueError(
-                    f"a budget in money needs the price of {self.context_model}: input, output, cache_read and cache_write under"
-                    f' [prices."{self.context_model}"] in docwell.toml'
+                    f"a budget in money needs the price of {model}: {', '.join(first)} and {last} under"
+                    f' [prices."{model}"] in docwell.toml'
                 )
         return self
 
