@@ -132,6 +132,7 @@ class Settings(BaseModel):
     context_prefixes: Literal["off", "on"] = "off"
     context_model: str = "claude-haiku-4-5"
     context_window_tokens: int = Field(100_000, ge=2_000)
+    context_batches: Literal["off", "auto", "all"] = "off"
     vision_captions: Literal["off", "on"] = "off"
     caption_model: str = "claude-haiku-4-5"
     caption_pictures: int = Field(100, ge=1, le=1_000)
@@ -207,6 +208,10 @@ class Settings(BaseModel):
                 raise ValueError(
                     f"a budget in money needs the price of {model}: {', '.join(first)} and {last} under"
                     f' [prices."{model}"] in docwell.toml'
+                )
+            if model == self.context_model and self.context_batches != "off" and price.batch is None:
+                raise ValueError(
+                    f'a budget in money needs to know what batches cost: batch under [prices."{model}"], 0.5 for half'
                 )
         return self
 

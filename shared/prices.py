@@ -37,7 +37,10 @@ class TokenUse:
 
 
 class Price(BaseModel):
-    """What a model costs: money for a million tokens, in whatever currency the owner thinks in."""
+    """What a model costs: money for a million tokens, in whatever currency the owner thinks in.
+
+    `batch` is the share of it that a request in a batch costs.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -45,9 +48,13 @@ class Price(BaseModel):
     output: Decimal | None = Field(None, ge=0)
     cache_read: Decimal | None = Field(None, ge=0)
     cache_write: Decimal | None = Field(None, ge=0)
+    batch: Decimal | None = Field(None, ge=0, le=1)
 
-    def cost(self, use: TokenUse) -> Decimal | None:
-        """The money; None when a kind of tokens was used whose price is not set."""
+    def cost(self, use: TokenUse, *, in_batch: bool = False) -> Decimal | None:
+        """The money; None when a kind of tokens was used whose price is not set, or `in_batch` without the share of batches."""
+        share = self.batch if in_batch else Decimal(1)
+        if share is None:
+            return None
         parts = (
             (use.input_tokens, self.input),
             (use.output_tokens, self.output),
@@ -59,10 +66,10 @@ class Price(BaseModel):
             if tokens and price is None:
                 return None
             total += tokens * (price or Decimal(0)) / _PER
-        return total
+        return total * share
 
 
-def cost(prices: Mapping[str, Price], model: str, use: TokenUse) -> Decimal | None:
+def cost(prices: Mapping[str, Price], model: str, use: TokenUse, *, in_batch: bool = False) -> Decimal | None:
     """The money that this use of a model costs; None when its price is not set. Nothing is guessed."""
     price = prices.get(model)
-    return None if price is None else price.cost(use)
+    return None if price is None else price.cost(use, in_batch=in_batch)

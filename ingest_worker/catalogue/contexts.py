@@ -11,6 +11,8 @@ from typing import Any, LiteralString
 from psycopg import Connection
 from psycopg.rows import class_row
 
+from ingest_worker.catalogue import batches
+
 Owner = tuple[int, uuid.UUID]
 """(audience_id, chunk_id)"""
 
@@ -115,6 +117,7 @@ class Progress:
     """How far a document has come: `complete`, `partial` or `none`, and why not further.
 
     `attempts` are rounds that failed, one after another. `due_seconds` from now the scheduler asks again; None: not by itself.
+    `order_seconds` from now what is missing is put into a batch; None: it is not.
     """
 
     state: str
@@ -124,16 +127,19 @@ class Progress:
     reason: str | None = None
     attempts: int = 0
     due_seconds: float | None = None
+    order_seconds: float | None = None
 
 
 _NOTE: LiteralString = """
-    INSERT INTO docwell.enrichment AS e (document_id, state, reason_code, reason, chunks, with_context, attempts, due)
+    INSERT INTO docwell.enrichment AS e
+        (document_id, state, reason_code, reason, chunks, with_context, attempts, due, order_due)
     SELECT document_id, %(state)s, %(code)s, %(reason)s, %(chunks)s, %(with)s, %(attempts)s,
-           now() + make_interval(secs => %(due)s)
+           now() + make_interval(secs => %(due)s), now() + make_interval(secs => %(order)s)
     FROM docwell.document WHERE document_id = %(document)s
     ON CONFLICT (document_id) DO UPDATE SET
         state = excluded.state, reason_code = excluded.reason_code, reason = excluded.reason, chunks = excluded.chunks,
-        with_context = excluded.with_context, attempts = excluded.attempts, due = excluded.due, changed_at = now()
+        with_context = excluded.with_context, attempts = excluded.attempts, due = excluded.due,
+        order_due = excluded.order_due, changed_at = now()
 """
 
 
@@ -148,6 +154,7 @@ def note_progress(connection: Connection[Any], document_id: uuid.UUID, progress:
         "with": progress.with_context,
         "attempts": progress.attempts,
         "due": progress.due_seconds,
+        "order": progress.order_seconds,
     }
     connection.execute(_NOTE, values)
 
@@ -173,15 +180,26 @@ def ask(connection: Connection[Any], documents: Sequence[uuid.UUID]) -> list[uui
 
 _TAKE_DUE: LiteralString = """
     WITH due AS (
-        SELECT document_id FROM docwell.enrichment WHERE due <= now() ORDER BY due LIMIT %s FOR UPDATE SKIP LOCKED
+        SELECT document_id FROM docwell.enrichment
+        WHERE due <= now() OR (%(orders)s AND order_due IS NOT NULL)
+        ORDER BY due LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     )
-    UPDATE docwell.enrichment e SET due = NULL FROM due WHERE e.document_id = due.document_id RETURNING e.document_id
+    UPDATE docwell.enrichment e SET due = NULL, order_due = CASE WHEN %(orders)s THEN NULL ELSE order_due END
+    FROM due WHERE e.document_id = due.document_id RETURNING e.document_id
 """
 
 
-def take_due(connection: Connection[Any], *, limit: int) -> list[uuid.UUID]:
-    """Documents whose missing contexts are to be asked for again, each told once."""
-    return [row[0] for row in connection.execute(_TAKE_DUE, (limit,)).fetchall()]
+def take_due(connection: Connection[Any], *, limit: int, orders: bool = False) -> list[uuid.UUID]:
+    """Documents whose missing contexts are to be asked for again, each told once.
+
+    `orders`: nothing is put into batches any more, so those that wait for one are due too.
+    """
+    return [row[0] for row in connection.execute(_TAKE_DUE, {"limit": limit, "orders": orders}).fetchall()]
+
+
+def forget_failures(connection: Connection[Any], documents: Collection[uuid.UUID]) -> None:
+    """A person asks: passages that failed are like new."""
+    connection.execute("DELETE FROM docwell.chunk_context WHERE document_id = ANY (%s) AND context IS NULL", (sorted(documents),))
 
 
 _SETTLE: LiteralString = "UPDATE docwell.enrichment SET asked = false WHERE asked AND document_id = ANY (%s)"
@@ -209,7 +227,8 @@ _FORGET: tuple[LiteralString, ...] = (
 
 
 def forget(connection: Connection[Any], document_id: uuid.UUID) -> None:
-    """A document is deleted: its contexts, which tell of its text, go with it."""
+    """A document is deleted: its contexts, which tell of its text, go with it, and those that are still to come."""
+    batches.forget(connection, [document_id])
     for statement in _FORGET:
         connection.execute(statement, (document_id,))
 
@@ -242,6 +261,7 @@ def take_back(connection: Connection[Any], documents: Collection[uuid.UUID]) -> 
 
     In the transaction of an erasure, which holds every publisher off.
     """
+    batches.forget(connection, documents)
     lent: set[Owner] = set(connection.execute(_BORROWED, (list(documents),)).fetchall())
     if lent:
         connection.execute(_OUTDATE, {"audiences": [audience for audience, _ in lent], "ids": [chunk for _, chunk in lent]})
