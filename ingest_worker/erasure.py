@@ -16,7 +16,7 @@ from typing import Any
 
 from psycopg import Connection, errors
 
-from ingest_worker.catalogue import chunks, contexts, erasing, erasures
+from ingest_worker.catalogue import chunks, contexts, deliveries, erasing, erasures, vector_cache
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.asking import Unknown
 from ingest_worker.catalogue.erasures import Place
@@ -38,7 +38,8 @@ _ATTEMPTS = 3
 class Removed:
     """How much was removed, of other documents with the same bytes too: rows of each kind.
 
-    Jobs, the size of what was pushed (bytes), and passages in the usage log are those of the document itself.
+    Jobs, the size of what was pushed (bytes), and passages in the usage log are those of the document itself. Deliveries of the
+    webhook stay as bare ids, without the document's name and bytes; of events of a source that name it only the hash stays.
     """
 
     versions: int
@@ -49,6 +50,8 @@ class Removed:
     pushed_bytes: int
     usage_rows: int
     contexts: int
+    deliveries: int
+    events: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,10 +194,13 @@ def _erase(connection: Connection[Any], document_id: uuid.UUID, present: _Presen
     chunks.hold(connection, leaving)
     erasing.unserve(connection, doomed)
     take_out(connection, doomed, leaving, {}, erasing.audiences_of(connection, {document_id, *sharing}))
+    # It says nothing of the text that its vectors were made of, so all of them go.
+    vector_cache.empty(connection)
     after = erasing.count_rows(connection, leaving, inputs)
     gone = before - after
     taken = contexts.take_back(connection, {document_id, *sharing})
     own = erasing.drop_document(connection, document_id)
+    forgotten = deliveries.forget(connection, place, digests)
     others, queued = _leave_others(connection, sharing, digests, erasure_id, max_attempts)
     holders = erasing.holders_of(connection, taken.passages)
     queued += len(again.ask(connection, sorted(holders), max_attempts=max_attempts))
@@ -211,6 +217,8 @@ def _erase(connection: Connection[Any], document_id: uuid.UUID, present: _Presen
             pushed_bytes=own.pushed_bytes,
             usage_rows=own.usage_rows,
             contexts=taken.contexts,
+            deliveries=forgotten,
+            events=own.events,
         ),
         blocked=Blocked(source=place.source, namespace=place.namespace, path=place.path, sha256=tuple(sorted(digests))),
         others=others,

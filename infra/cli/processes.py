@@ -55,16 +55,28 @@ def worker() -> None:
 
 
 def scheduler() -> None:
-    """Wake what is due, and take back the jobs of workers that are gone."""
+    """Apply what webhooks brought, wake what is due, take back the jobs of workers that are gone, renew subscriptions."""
+    from ingest_worker.intake.applying import apply_deliveries
     from ingest_worker.jobs.celery_app import make_app
     from ingest_worker.jobs.scheduler import run_scheduler
     from ingest_worker.jobs.wake import celery_wake
+    from ingest_worker.sources.renewing import renewing
     from shared.database import open_pool
 
     settings = _begin("scheduler")
     wake = celery_wake(make_app(settings), most=settings.worker_concurrency or 4)
-    with open_pool(_database(settings), name="docwell-scheduler", size=2) as pool:
-        run_scheduler(settings, pool, wake, _stop_event(), rng=random.Random())  # noqa: S311 - jitter, no secret
+    stop = _stop_event()
+    applier = threading.Thread(
+        target=apply_deliveries,
+        args=(_database(settings), wake, stop),
+        kwargs={"max_attempts": settings.job_attempts},
+        name="deliveries",
+        daemon=True,
+    )
+    applier.start()
+    with open_pool(_database(settings), name="docwell-scheduler", size=4) as pool, renewing(settings, pool, stop):
+        run_scheduler(settings, pool, wake, stop, rng=random.Random())  # noqa: S311 - jitter, no secret
+    applier.join(10)
 
 
 def api() -> None:

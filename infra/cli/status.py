@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from infra.cli import output
+from collections.abc import Sequence
+
+from infra.cli import costs, output
 from infra.cli.context import owner_connection, settings
 from infra.cli.costs import tokens_of
-from ingest_worker.catalogue import json_form
+from ingest_worker.catalogue import json_form, without_vector
 from ingest_worker.catalogue.overview import Status, read_status
+from ingest_worker.catalogue.without_vector import GapCount
 from ingest_worker.reindexing import control
 from ingest_worker.reindexing.control import Reindex
 from ingest_worker.reprocessing import count_older
@@ -19,13 +22,14 @@ def status(as_json: output.JsonOption = False) -> None:
         found = read_status(connection)
         older = count_older(connection, current)
         reindex = control.status(connection, current)
+        gaps = without_vector.count_active(connection)
     if as_json:
-        output.print_json({**json_form.as_json(found), "older_documents": older, "reindex": reindex})
+        output.print_json({**json_form.as_json(found), "older_documents": older, "reindex": reindex, "without_vector": gaps})
     else:
-        _print(found, older, reindex)
+        _print(found, older, reindex, gaps)
 
 
-def _print(found: Status, older: int, reindex: Reindex | None) -> None:
+def _print(found: Status, older: int, reindex: Reindex | None, gaps: Sequence[GapCount]) -> None:
     model = found.embedding
     output.print_facts(
         [
@@ -36,8 +40,10 @@ def _print(found: Status, older: int, reindex: Reindex | None) -> None:
             ("chunks", found.chunks),
             ("jobs", _counts(found.jobs.by_state)),
             ("due now", _due(found)),
+            ("webhook", _deliveries(found)),
             ("model", "none yet" if model is None else f"{model.model} ({model.provider}, {model.dimension} dimensions)"),
             ("reindex", _reindex(reindex)),
+            ("without vectors", costs.gaps_line(gaps)),
             ("older documents", f"{older} of an older parser or prompt: `docwell reprocess --plan`" if older else None),
             ("database", f"{found.database_bytes / 1024**2:,.1f} MiB, schema {found.schema_version}"),
         ]
@@ -79,12 +85,19 @@ def _print(found: Status, older: int, reindex: Reindex | None) -> None:
 def _reindex(found: Reindex | None) -> str | None:
     if found is None:
         return None
-    done = found.passages - found.lacking
-    return f"{found.model} is {found.state}, {done} of {found.passages} passages: `docwell reindex status`"
+    return f"{found.model} is {found.state}, {found.filled} of {found.passages} passages: `docwell reindex status`"
 
 
 def _counts(by_state: dict[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in by_state.items() if count) or "none"
+
+
+def _deliveries(found: Status) -> str | None:
+    counts = found.deliveries
+    told = {"waiting": counts.waiting, "refused": counts.refused, "failed": counts.failed}
+    if not any(told.values()):
+        return None
+    return f"deliveries of thirty days: {_counts(told)} (GET /v1/deliveries tells why)"
 
 
 def _due(found: Status) -> str:

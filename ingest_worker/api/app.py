@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from ingest_worker.api import description, documents, health, jobs, problems, reference, webhooks, webhooks_sources
+from ingest_worker.api import deliveries, description, documents, health, jobs, problems, reference, webhooks, webhooks_sources
 from ingest_worker.api.answers import Services
 from ingest_worker.api.guard import Guard
 from ingest_worker.api.metrics import Metrics, Watched
@@ -34,7 +34,7 @@ def make_api(settings: Settings, pool: Pool, wake: Wake) -> FastAPI:
     )
     metrics = Metrics(pool, settings.home)
     app.state.services = Services(settings=settings, pool=pool, wake=wake, metrics=metrics)
-    routers = (documents.router, jobs.router, webhooks.router, webhooks_sources.router, health.router)
+    routers = (documents.router, jobs.router, deliveries.router, webhooks.router, webhooks_sources.router, health.router)
     for router in routers:
         app.include_router(router)
     description.install(app)

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from ingest_worker.api.answers import PROBLEM_SCHEMA
 from ingest_worker.api.envelope import PATH_SCHEMA
 from ingest_worker.api.problems import MEDIA_TYPE
+from ingest_worker.catalogue.delivery_listing import DeliveryRow
 from ingest_worker.catalogue.erasures import Place
 from ingest_worker.catalogue.job_listing import JobRow
 from ingest_worker.catalogue.listing import ChunkRow, DocumentRow, VersionRow
@@ -104,6 +105,8 @@ _ANSWERS: dict[tuple[str, str], dict[int, Any]] = {
     ("get", "/v1/jobs/{job_id}"): {200: _JOB},
     _RETRY: {202: _JOB},
     ("post", "/v1/jobs/{job_id}/cancel"): {200: _JOB},
+    ("get", "/v1/deliveries"): {200: _page("deliveries", "Delivery")},
+    ("get", "/v1/deliveries/{delivery_id}"): {200: {"$ref": "#/components/schemas/Delivery"}},
     ("get", "/v1/status"): {200: {"$ref": "#/components/schemas/Status"}},
     ("get", "/healthz"): {200: _checked("ok")},
     ("get", "/readyz"): {200: _checked("ready")},
@@ -153,10 +156,12 @@ _PROBLEMS: Mapping[str, Mapping[int, str]] = {
     "post /v1/jobs/{job_id}/retry": {**_ASKED, **_UNKNOWN, **_STATE, **_UNFIT, **_AWAY},
     "post /v1/jobs/{job_id}/cancel": {**_ASKED, **_UNKNOWN, **_STATE, **_UNFIT, **_AWAY},
     "get /v1/status": {**_ASKED, **_AWAY},
+    "get /v1/deliveries": {**_ASKED, **_UNFIT, **_AWAY},
+    "get /v1/deliveries/{delivery_id}": {**_ASKED, **_UNKNOWN, **_UNFIT, **_AWAY},
     "post /v1/webhooks/generic": {
         **_BODY,
         **_SENDER,
-        409: "The id of the delivery was used for another body, the document is excluded, or it was erased.",
+        409: "The id of the delivery was used for another body.",
         **_UNFIT,
         **_AWAY,
     },
@@ -186,7 +191,15 @@ def _described(app: FastAPI) -> dict[str, Any]:
     components["securitySchemes"] = _SCHEMES
     schemas = components.setdefault("schemas", {})
     schemas["Problem"] = PROBLEM_SCHEMA
-    kinds = {"Document": DocumentRow, "Version": VersionRow, "Chunk": ChunkRow, "Job": JobRow, "Status": Status, "Place": Place}
+    kinds = {
+        "Document": DocumentRow,
+        "Version": VersionRow,
+        "Chunk": ChunkRow,
+        "Job": JobRow,
+        "Delivery": DeliveryRow,
+        "Status": Status,
+        "Place": Place,
+    }
     for name, kind in kinds.items():
         _add(schemas, name, kind)
     found["security"] = [{"bearer": []}, {}]

@@ -126,6 +126,7 @@ class _StateCollector(Collector):
             found = read_measures(connection)
         yield from _documents(found)
         yield from _queue(found)
+        yield from _deliveries(found)
         yield from _sources(found)
         yield from _work(found.totals)
 
@@ -152,6 +153,14 @@ def _queue(found: Measures) -> Iterator[Metric]:
     ages = {(one.source_type,): one.oldest_due_seconds for one in found.queues}
     yield _gauge("docwell_queue_oldest_seconds", "How long the job due longest has waited.", ["source_type"], ages)
     yield _gauge("docwell_dead_letters", "Jobs that were given up.", ["reason"], _keyed(found.dead))
+
+
+def _deliveries(found: Measures) -> Iterator[Metric]:
+    counts = found.status.deliveries
+    states = {("waiting",): counts.waiting, ("refused",): counts.refused, ("failed",): counts.failed}
+    yield _gauge("docwell_deliveries", "Deliveries of the generic webhook that are not applied.", ["status"], states)
+    oldest = counts.oldest_waiting_seconds or 0.0
+    yield GaugeMetricFamily("docwell_deliveries_oldest_seconds", "How long the delivery that came first waits.", value=oldest)
 
 
 def _sources(found: Measures) -> Iterator[Metric]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import IO, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
@@ -17,13 +20,14 @@ from starlette.responses import Response
 from ingest_worker.api import hook_body
 from ingest_worker.api.answers import PROBLEMS, Services, answer, services
 from ingest_worker.api.body import too_large
+from ingest_worker.api.group_commit import GroupCommit
 from ingest_worker.api.hook_body import Parts
 from ingest_worker.api.hook_event import HookEvent
-from ingest_worker.api.problems import Malformed, invalid, unavailable
-from ingest_worker.catalogue.asking import BadQuestion
+from ingest_worker.api.problems import Malformed, unavailable
+from ingest_worker.catalogue.asking import BadQuestion, Conflict
 from ingest_worker.hooks import standard
 from ingest_worker.intake.addresses import checked_address
-from ingest_worker.intake.deliveries import Deletion, Delivery, Outcome, deliver
+from ingest_worker.intake.deliveries import Deletion, Delivery, Stored, store
 from ingest_worker.intake.packing import Body, pack
 from ingest_worker.intake.push import Facts, Pushed, checked_path
 from shared.hosts import parse_rules
@@ -33,6 +37,9 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=PROBLEMS)
 
 DATABASE_SECONDS = 4.0
 """How long a sender waits for a free connection before it is told to come again."""
+
+_AT_ONCE = 64 * 1024
+"""Bytes of a body that is read on the event loop: a thread would cost more than the reading."""
 
 _EVENT_SCHEMA = {
     **HookEvent.model_json_schema(),
@@ -87,26 +94,23 @@ _ANSWER = {
         "delivery_id": {"type": "string"},
         "status": {
             "type": "string",
-            "enum": ["accepted", "unchanged", "superseded", "duplicate"],
-            "description": "`superseded`: newer changes of the document are known; `duplicate`: the delivery came before.",
+            "enum": ["accepted", "duplicate"],
+            "description": "`accepted`: it is stored and will be applied; `duplicate`: it came before.",
         },
-        "document_id": {"type": ["string", "null"], "format": "uuid"},
+        "document_id": {"type": ["string", "null"], "format": "uuid", "description": "Of a duplicate that has been applied."},
         "job_id": {"type": ["string", "null"], "format": "uuid"},
         "namespace": {"type": "string"},
         "path": {"type": "string"},
-        "duplicate_of": {"type": ["object", "null"], "description": "An older document of the namespace with the same bytes."},
     },
 }
+_LOCATION = {"Location": {"schema": {"type": "string"}, "description": "Where to see what the delivery came to."}}
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Nothing is to be done: `unchanged`, `superseded` or `duplicate`.",
+        "description": "The delivery came before: nothing is done again.",
         "content": {"application/json": {"schema": _ANSWER}},
+        "headers": _LOCATION,
     },
-    202: {
-        "description": "Stored; `Location` names the job that takes it in.",
-        "content": {"application/json": {"schema": _ANSWER}},
-        "headers": {"Location": {"schema": {"type": "string"}}},
-    },
+    202: {"description": "Stored.", "content": {"application/json": {"schema": _ANSWER}}, "headers": _LOCATION},
 }
 
 
@@ -120,7 +124,7 @@ async def generic(request: Request) -> Response:
     """A document that changed elsewhere, signed as Standard Webhooks are.
 
     The body is an event as JSON, or a form with the event as its part `event` and the document as its part `file`. Once this
-    answers 200 or 202 it is stored for good. What is not spoken of stays as it was, as with PUT.
+    answers 200 or 202 it is stored for good, and is applied in a moment. What is not spoken of stays as it was, as with PUT.
     """
     held = services(request)
     secrets = [decode_secret(secret.get_secret_value()) for secret in held.settings.webhook_secrets]
@@ -133,15 +137,43 @@ async def generic(request: Request) -> Response:
     verifier = standard.Verifier(signed, secrets)
     digest = hashlib.sha256()
 
+    size = 0
+
     def take(piece: bytes) -> None:
+        nonlocal size
         verifier.take(piece)
         digest.update(piece)
+        size += len(piece)
 
     most = held.settings.max_bytes + hook_body.ROOM
     with await hook_body.receive(request, take, max_bytes=most, large=_large(request)) as file:
         verifier.verify()
-        delivery = Delivery(delivery_id=signed.delivery_id, body_sha256=digest.digest())
-        return await run_in_threadpool(_take, held, delivery, file, request.headers.get("content-type", ""))
+        kind = request.headers.get("content-type", "")
+        if size <= _AT_ONCE:
+            change = _read(held, file, kind)
+        else:
+            change = await run_in_threadpool(_read, held, file, kind)
+    delivery = Delivery(delivery_id=signed.delivery_id, body_sha256=digest.digest(), change=change)
+    return _said(delivery, await _storing(request)(delivery))
+
+
+def _storing(request: Request) -> GroupCommit[Delivery, Stored]:
+    """Where this application's deliveries are stored together."""
+    found = getattr(request.app.state, "deliveries", None)
+    if not isinstance(found, GroupCommit):
+        held = services(request)
+
+        def store_all(came: Sequence[Delivery]) -> list[Stored | Conflict]:
+            with held.pool.connection(timeout=DATABASE_SECONDS) as connection:
+                return store(connection, came)
+
+        found = request.app.state.deliveries = GroupCommit[Delivery, Stored](store_all, _bytes_of)
+    return found
+
+
+def _bytes_of(delivery: Delivery) -> int:
+    change = delivery.change
+    return 1000 + (0 if isinstance(change, Deletion) else len(change.content or b""))
 
 
 def _large(request: Request) -> asyncio.Semaphore:
@@ -151,7 +183,7 @@ def _large(request: Request) -> asyncio.Semaphore:
     return found
 
 
-def _take(held: Services, delivery: Delivery, file: IO[bytes], content_type: str) -> Response:
+def _read(held: Services, file: IO[bytes], content_type: str) -> Pushed | Deletion:
     boundary = hook_body.boundary_of(content_type)
     parts = Parts(event=file.read()) if boundary is None else hook_body.cut(file, boundary, max_bytes=held.settings.max_bytes)
     try:
@@ -160,13 +192,8 @@ def _take(held: Services, delivery: Delivery, file: IO[bytes], content_type: str
         found = error.errors(include_url=False, include_context=False, include_input=False)
         if any(one["type"] == "json_invalid" for one in found):
             raise Malformed(f"The event is no JSON: {found[0]['msg']}.", code="bad_json") from error
-        return invalid(found)
-    change = _change(held, event, parts)
-    with held.pool.connection(timeout=DATABASE_SECONDS) as connection:
-        done = deliver(connection, delivery, change, max_attempts=held.settings.job_attempts)
-    if done.status == "accepted":
-        held.wake(1)
-    return _said(delivery, event.namespace, change.path, done)
+        raise RequestValidationError(found) from error
+    return _change(held, event, parts)
 
 
 def _change(held: Services, event: HookEvent, parts: Parts) -> Pushed | Deletion:
@@ -201,15 +228,14 @@ def _with_media_type(facts: Facts, path: str, kind: str) -> Facts:
     return replace(facts, given=facts.given | {"media_type"}, media_type=kind[:200])
 
 
-def _said(delivery: Delivery, namespace: str, path: str, done: Outcome) -> Response:
+def _said(delivery: Delivery, done: Stored) -> Response:
     found = {
         "delivery_id": delivery.delivery_id,
         "status": done.status,
         "document_id": done.document_id,
         "job_id": done.job_id,
-        "namespace": namespace,
-        "path": path,
-        "duplicate_of": done.duplicate_of,
+        "namespace": delivery.change.namespace,
+        "path": delivery.change.path,
     }
-    location = {} if done.job_id is None else {"Location": f"/v1/jobs/{done.job_id}"}
+    location = {"Location": f"/v1/deliveries/{quote(delivery.delivery_id, safe='')}"}
     return answer(found, status=202 if done.status == "accepted" else 200, headers=location)

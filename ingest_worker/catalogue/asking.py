@@ -186,6 +186,13 @@ def uuid_key(text: str) -> uuid.UUID:
         raise bad_cursor() from None
 
 
+def number_key(text: str) -> int:
+    """A number out of a cursor."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise bad_cursor()
+    return int(text)
+
+
 def time_key(text: str) -> datetime:
     """A time out of a cursor."""
     try:

@@ -10,7 +10,7 @@ from typing import Any, LiteralString
 from psycopg import Connection, sql
 from psycopg.rows import class_row
 
-from ingest_worker.catalogue import usage
+from ingest_worker.catalogue import named_events, usage
 from ingest_worker.catalogue.erasures import ERASED, Place, erased_reason
 from ingest_worker.catalogue.vectors import vector_table
 from ingest_worker.jobs import control
@@ -172,6 +172,7 @@ class Gone:
     jobs: int
     pushed_bytes: int
     usage_rows: int
+    events: int
 
 
 _OWN_ROWS: LiteralString = """
@@ -181,12 +182,13 @@ _OWN_ROWS: LiteralString = """
 
 
 def drop_document(connection: Connection[Any], document_id: uuid.UUID) -> Gone:
-    """Remove the document's row with all that hangs on it: jobs, whose errors may quote its text, pushed bytes, and its place in
-    the usage log."""
+    """Remove the document's row with all that hangs on it: jobs, whose errors may quote its text, pushed bytes, its place in the
+    usage log, and what events of its source said of it."""
     usage_rows = usage.forget(connection, document_id)
+    emptied = named_events.forget(connection, document_id)
     jobs, pushed_bytes = connection.execute(_OWN_ROWS, {"document": document_id}).fetchone() or (0, 0)
     connection.execute("DELETE FROM docwell.document WHERE document_id = %s", (document_id,))
-    return Gone(jobs=jobs, pushed_bytes=pushed_bytes, usage_rows=usage_rows)
+    return Gone(jobs=jobs, pushed_bytes=pushed_bytes, usage_rows=usage_rows, events=emptied)
 
 
 # What is left of another document that had the same bytes: an error may quote them, a title may stand in them.
@@ -253,7 +255,7 @@ def leave_others(
 _VACUUM = sql.SQL("VACUUM (INDEX_CLEANUP ON) {tables}")
 _TABLES = (
     *("chunk", "chunk_terms", "version", "version_chunk", "document", "job", "pushed_content"),
-    *("usage_event", "usage_passage", "chunk_context"),
+    *("usage_event", "usage_passage", "chunk_context", "delivery", "vector_cache", "without_vector"),
 )
 
 

@@ -11,6 +11,7 @@ from psycopg.rows import class_row
 
 from ingest_worker.catalogue import ledger
 from ingest_worker.catalogue.asking import Unknown
+from ingest_worker.catalogue.delivery_listing import DeliveryCounts, count_deliveries
 from ingest_worker.catalogue.ledger import Total
 from shared.documents import DocumentState, JobState
 
@@ -146,6 +147,7 @@ class Status:
     embedding: EmbeddingSpace | None
     database_bytes: int
     schema_version: int
+    deliveries: DeliveryCounts
     costs: tuple[Total, ...] = ()
 
 
@@ -216,5 +218,6 @@ def read_status(connection: Connection[Any], *, with_costs: bool = True) -> Stat
             embedding=active_embedding(connection),
             database_bytes=size,
             schema_version=schema,
+            deliveries=count_deliveries(connection),
             costs=tuple(ledger.totals_by_day(connection, days=COST_DAYS)) if with_costs else (),
         )

@@ -1,4 +1,4 @@
-"""Senders of webhooks while API, Redis, worker and PostgreSQL are killed: what got a 2xx is indexed in the end, nothing twice."""
+"""Senders of webhooks while API, Redis, scheduler, worker and PostgreSQL are killed: what got a 2xx is indexed, nothing twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.folders import eventually
 from tests.hooks import headers, make_secret
 
 SENDERS = 6
-BLOWS = (Blow.API, Blow.REDIS, Blow.WORKER, Blow.POSTGRES, Blow.BACKEND, Blow.CHILD)
+BLOWS = (Blow.API, Blow.REDIS, Blow.SCHEDULER, Blow.WORKER, Blow.POSTGRES, Blow.BACKEND, Blow.CHILD)
 _PATIENCE_SECONDS = 150.0
 
 
@@ -134,6 +134,9 @@ def test_every_event_that_was_taken_is_indexed_and_nothing_twice() -> None:
         with connect(database_url) as connection:
             documents = connection.execute("SELECT path, count(*) FROM docwell.document GROUP BY path").fetchall()
             remembered = {row[0] for row in connection.execute("SELECT delivery_id FROM docwell.delivery").fetchall()}
+            troubled = connection.execute(
+                "SELECT delivery_id, status, reason FROM docwell.delivery WHERE status IN ('waiting', 'refused', 'failed')"
+            ).fetchall()
     print(f"{struck} blows, answers: {sent.answers}")
     assert sent.wrong == []
     assert sent.answers.get("accepted", 0) >= 20, "senders were there"
@@ -141,6 +144,7 @@ def test_every_event_that_was_taken_is_indexed_and_nothing_twice() -> None:
     assert all(count == 1 for _, count in documents), "no document is there twice"
     assert all(len(texts) == 1 for texts in found.values()), "no passage is there twice"
     assert sent.deliveries <= remembered
+    assert troubled == [], "each was applied"
 
 
 def _number(text: str) -> int:

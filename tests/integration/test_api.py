@@ -408,6 +408,8 @@ def test_the_description_and_its_page_need_no_other_host(any_api: Api) -> None:
         "/v1/jobs/{job_id}/retry",
         "/v1/jobs/{job_id}/cancel",
         "/v1/status",
+        "/v1/deliveries",
+        "/v1/deliveries/{delivery_id}",
         "/v1/webhooks/generic",
         "/v1/webhooks/confluence/{source}",
         "/v1/webhooks/confluence/{source}/{event}",

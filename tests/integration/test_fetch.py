@@ -29,7 +29,7 @@ from ingest_worker.jobs import table as jobs
 from ingest_worker.parse.cage import CageLimits, ParserCage
 from ingest_worker.pipeline import JobReport, Tools, run_job
 from shared.config import Settings
-from shared.database import open_pool
+from shared.database import connect, open_pool
 from shared.embedding.bundled import bundled_model_dir
 from shared.embedding.local import LocalEmbedder
 from shared.errors import DocwellError, PermanentError, TransientError
@@ -37,6 +37,7 @@ from shared.hosts import parse_rules
 from tests.api import Api, running_api
 from tests.conftest import Database
 from tests.corpus import Corpus, open_corpus
+from tests.delivering import AppliedSender
 from tests.hooks import Sender, make_secret
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -354,8 +355,8 @@ def api(database: Database, site: Site) -> Iterator[Api]:
 
 
 @pytest.fixture
-def sender(api: Api) -> Sender:
-    return Sender(client=api.client)
+def sender(api: Api, corpus: Corpus) -> Sender:
+    return AppliedSender(client=api.client, connection=corpus.connection)
 
 
 def _claim(corpus: Corpus) -> list[jobs.ClaimedJob]:
@@ -448,18 +449,17 @@ def test_erased_bytes_are_not_kept_when_they_are_fetched(sender: Sender, corpus:
     assert (error.code, _kept(corpus, "a.md")) == ("erased", None)
 
 
-def test_a_fetched_document_goes_all_the_way_and_an_unchanged_one_takes_its_new_title(
-    sender: Sender, database: Database, site: Site
-) -> None:
+def test_a_fetched_document_goes_all_the_way_and_an_unchanged_one_takes_its_new_title(database: Database, site: Site) -> None:
     embedder = LocalEmbedder(bundled_model_dir())
     site.answers["/a"] = (200, {"Content-Type": "text/markdown"}, b"# Billing\n\nPay on time.\n")
     rule = f"http://127.0.0.1:{site.port}"
     with (
         running_api(database.url, webhook_secrets=make_secret(), fetch_allowed_hosts=rule) as api,
         open_pool(database.url, name="test", autocommit=True) as pool,
+        connect(database.url, autocommit=True) as connection,
         ParserCage(CageLimits()) as cage,
     ):
-        here = Sender(client=api.client)
+        here = AppliedSender(client=api.client, connection=connection)
 
         def work(settings: Settings) -> list[JobReport]:
             tools = Tools(settings=settings, pool=pool, cage=cage, embedder=lambda: embedder)
@@ -467,19 +467,20 @@ def test_a_fetched_document_goes_all_the_way_and_an_unchanged_one_takes_its_new_
                 claimed = jobs.claim(connection, worker="test", lease_seconds=60)
             return [run_job(job, tools) for job in claimed]
 
-        sent = here.send(path="a", url=site.url("/a", "127.0.0.1")).json()
+        sent = here.send(path="a", url=site.url("/a", "127.0.0.1"))
+        document_url = f"/v1/documents/by-id/{api.client.get(sent.headers['location']).json()['document_id']}"
         with pytest.raises(PermanentError, match="DOCWELL_FETCH_PRIVATE_HOSTS"):
             work(Settings(fetch_allowed_hosts=rule))
         with pool.connection() as connection:
             connection.execute("UPDATE docwell.job SET state = 'queued', lease_token = NULL, lease_until = NULL")
         settings = Settings(fetch_allowed_hosts=rule, fetch_private_hosts=rule)
         assert [report.result for report in work(settings)] == ["indexed"]
-        document = api.client.get(f"/v1/documents/by-id/{sent['document_id']}").json()
+        document = api.client.get(document_url).json()
         assert (document["state"], document["title"], document["media_type"]) == ("indexed", "Billing", "text/markdown")
 
         assert here.send(path="a", url=site.url("/a", "127.0.0.1"), title="How we bill").status_code == 202
         assert [report.result for report in work(settings)] == ["unchanged"]
-        document = api.client.get(f"/v1/documents/by-id/{sent['document_id']}").json()
+        document = api.client.get(document_url).json()
         assert (document["state"], document["title"]) == ("indexed", "How we bill")
         with pool.connection() as connection:
             assert fetches.pending(connection, [document["document_id"]]) == []
