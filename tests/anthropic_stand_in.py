@@ -1,7 +1,8 @@
-"""A stand-in for Anthropic's Messages API on loopback: `POST /v1/messages` as the real one answers it, with faults on demand.
+"""A stand-in for Anthropic's service on loopback: messages and batches as the real one answers them, with faults on demand.
 
 Requests are checked against the types of the SDK itself: a field that is unknown, missing or of another type is refused with 400,
-as the service does. Nothing here thinks: each test says what is answered.
+as the service does. Tokens are counted as four characters each, and prefixes are cached (`anthropic_cache`). Nothing here thinks:
+each test says what is answered.
 
     with anthropic_stand_in() as service:
         service.answer(says("Five days."))
@@ -11,144 +12,55 @@ as the service does. Nothing here thinks: each test says what is answered.
 
 from __future__ import annotations
 
-import itertools
-import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
-from anthropic.types import (
-    DocumentBlockParam,
-    ImageBlockParam,
-    Message,
-    SearchResultBlockParam,
-    TextBlockParam,
-    ToolResultBlockParam,
-    ToolUseBlockParam,
-    UserMessageParam,
-)
-from anthropic.types.message_create_params import MessageCreateParamsNonStreaming
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tests.anthropic_batches import Batches, routes
+from tests.anthropic_cache import PrefixCache, count_tokens, prompt_of
+from tests.anthropic_wire import (
+    Fault,
+    Received,
+    Reply,
+    Step,
+    check_request,
+    error_response,
+    fault_response,
+    message_of,
+    refusal,
+)
 from tests.listening import listening
 
 KEY = "sk-ant-stand-in"
 
-# In a list, since a TypedDict by itself takes no configuration from outside.
-_REQUEST: TypeAdapter[Any] = TypeAdapter(list[MessageCreateParamsNonStreaming], config=ConfigDict(extra="forbid"))
-_BLOCKS: Mapping[str, Any] = {
-    "document": DocumentBlockParam,
-    "image": ImageBlockParam,
-    "search_result": SearchResultBlockParam,
-    "text": TextBlockParam,
-    "tool_result": ToolResultBlockParam,
-    "tool_use": ToolUseBlockParam,
-}
-_ERRORS = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    500: "api_error",
-    529: "overloaded_error",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
-    """A request that came in, whatever became of it."""
-
-    body: dict[str, Any]
-    headers: Mapping[str, str]
-
-    @property
-    def last_content(self) -> list[dict[str, Any]]:
-        """The blocks of the last message."""
-        content = self.body["messages"][-1]["content"]
-        return [{"type": "text", "text": content}] if isinstance(content, str) else content
-
-    @property
-    def text(self) -> str:
-        """All that the model is shown, as JSON."""
-        return json.dumps(self.body, ensure_ascii=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """A message of the model. Without `usage` tokens are counted as four characters each."""
-
-    content: Sequence[Mapping[str, Any]]
-    stop_reason: str = "end_turn"
-    usage: Mapping[str, int] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """An answer that is none: a status with the service's error body; or, with `status` 0, a connection that ends without one.
-
-    `seconds` is how long the service hangs before it.
-    """
-
-    status: int = 529
-    message: str = "Overloaded"
-    retry_after: float | None = None
-    seconds: float = 0.0
-    body: bytes | None = None
-
-
-Step: TypeAlias = "Reply | Fault | Callable[[Received], Reply | Fault]"
-
-
-def says(*texts: str | Mapping[str, Any], stop_reason: str = "end_turn", usage: Mapping[str, int] | None = None) -> Reply:
-    """Text; a mapping is a block as it stands, such as `cited(…)`."""
-    blocks = [{"type": "text", "text": part} if isinstance(part, str) else part for part in texts]
-    return Reply(content=blocks, stop_reason=stop_reason, usage=usage)
-
-
-def cited(text: str, *search_results: tuple[int, str]) -> Mapping[str, Any]:
-    """A text block that cites search results, each by its index among all of the request and its source."""
-    citations = [
-        {
-            "type": "search_result_location",
-            "cited_text": text,
-            "search_result_index": index,
-            "source": source,
-            "title": None,
-            "start_block_index": 0,
-            "end_block_index": 1,
-        }
-        for index, source in search_results
-    ]
-    return {"type": "text", "text": text, "citations": citations}
-
-
-_calls = itertools.count(1)
-
-
-def calls(*tools: tuple[str, Mapping[str, Any]], before: str = "", usage: Mapping[str, int] | None = None) -> Reply:
-    """Calls of tools, by name and arguments."""
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": before}] if before else []
-    blocks += [{"type": "tool_use", "id": f"toolu_{next(_calls):024}", "name": name, "input": given} for name, given in tools]
-    return Reply(content=blocks, stop_reason="tool_use", usage=usage)
+_ANSWER_SECONDS = 0.002
+"""A model takes its time: whoever asks meanwhile finds no cache yet."""
 
 
 @dataclass(kw_only=True)
 class StandIn:
-    """What came in, and what is answered next. Steps are taken in their order; when there are none left, `otherwise` is."""
+    """What came in, and what is answered next. Steps are taken in their order; when there are none left, `otherwise` is.
+
+    `most_together`: so many requests were being answered at the same time.
+    """
 
     url: str
     otherwise: Step | None = None
     requests: list[Received] = field(default_factory=list)
+    usages: list[Mapping[str, int]] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    cache: PrefixCache = field(default_factory=PrefixCache)
+    batches: Batches = field(default_factory=Batches)
+    most_together: int = 0
+    together: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, *steps: Step) -> None:
@@ -156,125 +68,61 @@ class StandIn:
         with self._lock:
             self.steps += steps
 
-    def next(self, received: Received) -> Reply | Fault:
+    def next(self, body: dict[str, Any], headers: Mapping[str, str], *, batch: str | None = None) -> Reply | Fault:
         """What this request is answered."""
         with self._lock:
+            received = Received(body=body, headers=headers, number=len(self.requests) + 1, batch=batch)
             self.requests.append(received)
             step = self.steps.pop(0) if self.steps else self.otherwise
         if step is None:
             return Fault(status=400, message="stand-in: nobody said what to answer to this request")
         return step(received) if callable(step) else step
 
+    def use(self, body: Mapping[str, Any], reply: Reply) -> dict[str, int]:
+        """What this answer used, by what the cache holds at this moment."""
+        counted = self.cache.ask(body["model"], prompt_of(body))
+        counted["output_tokens"] = count_tokens("".join(str(block.get("text", block)) for block in reply.content))
+        usage = {**counted, **(reply.usage or {})}
+        self.usages.append(usage)
+        return usage
 
-def check_request(body: Any) -> None:
-    """Raise ValueError for what the SDK's types do not allow."""
-    try:
-        _consume(_REQUEST.validate_python([body]))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}") from error
-    for number, message in enumerate(body["messages"]):
-        _refuse_unknown(message, UserMessageParam, f"messages.{number}")
-    _check_turns(body)
+    def total(self, name: str) -> int:
+        """The sum of one field of all usages."""
+        return sum(usage[name] for usage in self.usages)
 
-
-def _refuse_unknown(part: Mapping[str, Any], kind: Any, where: str) -> None:
-    """TypedDicts inside of others let unknown fields pass."""
-    unknown = sorted(set(part) - set(kind.__annotations__))
-    if unknown:
-        raise ValueError(f"{where}.{unknown[0]}: Extra inputs are not permitted")
-    content = part.get("content")
-    for number, block in enumerate(content if isinstance(content, list) else ()):
-        _refuse_unknown(block, _BLOCKS[block["type"]], f"{where}.content.{number}")
-
-
-def _consume(value: Any) -> None:
-    """Iterables are checked when they are read."""
-    if isinstance(value, Mapping):
-        for part in value.values():
-            _consume(part)
-    elif not isinstance(value, str | bytes) and hasattr(value, "__iter__"):
-        for part in value:
-            _consume(part)
-
-
-def _check_turns(body: Mapping[str, Any]) -> None:
-    """What types cannot say: every call of a tool is answered in the next message, and a tool that is called exists."""
-    names = {tool.get("name") for tool in body.get("tools", ())}
-    choice = body.get("tool_choice", {})
-    if choice.get("type") == "tool" and choice["name"] not in names:
-        raise ValueError(f"tool_choice: no tool {choice['name']!r}")
-    if body["messages"][0]["role"] != "user":
-        raise ValueError("messages.0: the first message is the user's")
-    waiting: set[str] = set()
-    for number, message in enumerate(body["messages"]):
-        blocks = [] if isinstance(message["content"], str) else list(message["content"])
-        answered = {block["tool_use_id"] for block in blocks if block["type"] == "tool_result"}
-        if answered != waiting:
-            raise ValueError(f"messages.{number}: tool_use ids without tool_result, or the other way round: {answered ^ waiting}")
-        if any(block["type"] == "text" and not block["text"] for block in blocks):
-            raise ValueError(f"messages.{number}: text content blocks must be non-empty")
-        waiting = {block["id"] for block in blocks if block["type"] == "tool_use"}
-    if waiting:
-        raise ValueError("messages: the last calls of tools are not answered")
-
-
-def _message(body: Mapping[str, Any], reply: Reply, number: int) -> dict[str, Any]:
-    counted = {
-        name: max(1, len(json.dumps(part)) // 4) for name, part in (("input_tokens", body), ("output_tokens", reply.content))
-    }
-    message = {
-        "id": f"msg_{number:024}",
-        "type": "message",
-        "role": "assistant",
-        "model": body["model"],
-        "content": list(reply.content),
-        "stop_reason": reply.stop_reason,
-        "stop_sequence": None,
-        "usage": {"cache_read_input_tokens": 0, "cache_creation_input_tokens": 0, **counted, **(reply.usage or {})},
-    }
-    Message.model_validate(message, strict=False)
-    return message
-
-
-def _error(status: int, message: str, retry_after: float | None = None) -> Response:
-    kind = _ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    body = {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_stand_in"}
-    headers = {"request-id": "req_stand_in"} | ({} if retry_after is None else {"retry-after": f"{retry_after:g}"})
-    return JSONResponse(body, status_code=status, headers=headers)
-
-
-class _Ended(Response):
-    """A connection that ends before an answer is whole."""
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1000")]})
-        await send({"type": "http.response.body", "body": b"{", "more_body": False})
+    def clear(self) -> None:
+        """Forget what came in and what is still to be answered."""
+        self.requests.clear()
+        self.usages.clear()
+        self.steps.clear()
+        self.batches.clear()
 
 
 def _make_app(service: StandIn, key: str) -> Starlette:
     async def messages(request: Request) -> Response:
-        if key not in (request.headers.get("x-api-key"), request.headers.get("authorization", "").removeprefix("Bearer ")):
-            return _error(401, "invalid x-api-key")
-        if "anthropic-version" not in request.headers:
-            return _error(400, "anthropic-version: header is required")
+        refused = refusal(request, key)
+        if refused is not None:
+            return refused
         try:
             body = await request.json()
             check_request(body)
         except ValueError as error:
-            return _error(400, str(error))
-        received = Received(body=body, headers=dict(request.headers))
-        step = await anyio.to_thread.run_sync(service.next, received)
-        if isinstance(step, Reply):
-            return JSONResponse(_message(body, step, len(service.requests)), headers={"request-id": "req_stand_in"})
-        await anyio.sleep(step.seconds)
-        if step.status == 0:
-            return _Ended()
-        if step.body is not None:
-            return Response(step.body, status_code=step.status, media_type="application/json")
-        return _error(step.status, step.message, step.retry_after)
+            return error_response(400, str(error))
+        service.together += 1
+        service.most_together = max(service.most_together, service.together)
+        try:
+            step = await anyio.to_thread.run_sync(service.next, body, dict(request.headers))
+            if isinstance(step, Fault):
+                await anyio.sleep(step.seconds)
+                return fault_response(step)
+            usage = service.use(body, step)
+            await anyio.sleep(_ANSWER_SECONDS)
+            service.cache.begin_answer(body["model"], prompt_of(body))
+        finally:
+            service.together -= 1
+        return JSONResponse(message_of(body, step, usage, len(service.requests)), headers={"request-id": "req_stand_in"})
 
-    return Starlette(routes=[Route("/v1/messages", messages, methods=["POST"])])
+    return Starlette(routes=[Route("/v1/messages", messages, methods=["POST"]), *routes(service, key)])
 
 
 @contextmanager

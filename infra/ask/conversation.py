@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from infra.ask.shelf import Part, Shelf
+from ingest_worker.enrich.service import use_of
 from shared.errors import PermanentError, ServiceUnavailable
 from shared.prices import TokenUse
 
@@ -112,7 +113,7 @@ class Conversation:
         messages: list[MessageParam] = [{"role": "user", "content": question}]
         for turn in range(MOST_TURNS):
             message = await self._model.reply(messages, self._knowledge.tools, _choice(turn))
-            self._use += _use_of(message)
+            self._use += use_of(message)
             wanted = [block for block in message.content if block.type == "tool_use"]
             if message.stop_reason == "refusal":
                 raise PermanentError("The model refused to answer this question.", code="refused")
@@ -169,17 +170,6 @@ def _choice(turn: int) -> ToolChoiceParam:
     if turn == 0:
         return {"type": "tool", "name": SEARCH}
     return {"type": "auto"} if turn < MOST_TURNS - 1 else {"type": "none"}
-
-
-def _use_of(message: Message) -> TokenUse:
-    usage = message.usage
-    return TokenUse(
-        calls=1,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cache_read_input_tokens or 0,
-        cache_write_tokens=usage.cache_creation_input_tokens or 0,
-    )
 
 
 def _told(call_id: str, text: str, *, is_error: bool) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from infra.ask.conversation import INSTRUCTIONS
+from ingest_worker.enrich.service import checked_message, explain, not_installed
 from shared.config import Settings
-from shared.errors import ConfigurationError, DocwellError, PermanentError, ServiceUnavailable
+from shared.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -18,7 +19,7 @@ ANSWER_TOKENS = 8_192
 """Of a message, what the model thinks before it included."""
 
 _SECONDS = 120.0
-_SAID_CHARACTERS = 300
+_SETTING = "DOCWELL_ASK_MODEL"
 
 
 class Anthropic:
@@ -39,16 +40,13 @@ class Anthropic:
             return await self._send(messages, tools, choice)
         except anthropic.BadRequestError as error:
             if choice["type"] != "tool" or "tool_choice" not in str(error):
-                raise _explain(error, self._model) from error
+                raise explain(error, model=self._model, setting=_SETTING) from error
         except anthropic.APIError as error:
-            raise _explain(error, self._model) from error
+            raise explain(error, model=self._model, setting=_SETTING) from error
         self._chooses_alone = True
         return await self.reply(messages, tools, choice)
 
     async def _send(self, messages: Sequence[MessageParam], tools: Sequence[ToolParam], choice: ToolChoiceParam) -> Message:
-        from anthropic.types import Message
-
-        # What is no JSON (a proxy's page) comes as a text, whatever the types say.
         answered: object = await self._client.messages.create(
             model=self._model,
             max_tokens=ANSWER_TOKENS,
@@ -57,12 +55,7 @@ class Anthropic:
             tool_choice=choice,
             messages=messages,
         )
-        if not isinstance(answered, Message):
-            raise ConfigurationError(
-                f"{self._client.base_url} answered with something that is no message of a model. Check ANTHROPIC_BASE_URL.",
-                code="bad_response",
-            )
-        return answered
+        return checked_message(answered, self._client.base_url)
 
 
 def require_key(settings: Settings) -> str:
@@ -91,31 +84,6 @@ async def open_model(settings: Settings, name: str) -> AsyncIterator[Anthropic]:
     try:
         from anthropic import AsyncAnthropic
     except ImportError as error:
-        raise ConfigurationError(
-            "The Python package anthropic is not installed: install `docwell[enrich]`, or run `make install`.",
-            code="anthropic_missing",
-        ) from error
+        raise not_installed() from error
     async with AsyncAnthropic(api_key=key, base_url=settings.anthropic_base_url, timeout=_SECONDS) as client:
         yield Anthropic(client, name)
-
-
-def _explain(error: Exception, model: str) -> DocwellError:
-    import anthropic
-
-    if isinstance(error, anthropic.APIConnectionError):
-        reason = error.__cause__ or error
-        return ServiceUnavailable(
-            f"The service of {model} cannot be reached ({reason}). Check ANTHROPIC_BASE_URL.", code="unreachable"
-        )
-    if not isinstance(error, anthropic.APIStatusError):
-        return PermanentError(f"The service of {model} gave an answer that cannot be read: {error}", code="bad_response")
-    status, said = error.status_code, str(error)[:_SAID_CHARACTERS]
-    if status in (401, 403):
-        return ConfigurationError(f"The key is refused (HTTP {status}): {said} Check ANTHROPIC_API_KEY.", code="key_refused")
-    if status == 404:
-        return ConfigurationError(
-            f"There is no model {model} (HTTP 404): {said} Check DOCWELL_ASK_MODEL and ANTHROPIC_BASE_URL.", code="no_model"
-        )
-    if status in (408, 409, 425, 429) or status >= 500:
-        return ServiceUnavailable(f"The service of {model} cannot answer now (HTTP {status}): {said}", code="unavailable")
-    return PermanentError(f"The service of {model} refused the request (HTTP {status}): {said}", code="request_refused")

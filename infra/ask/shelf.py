@@ -6,20 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from infra.ask.brackets import read_brackets
+from infra.ask.shown import Shown
+
 if TYPE_CHECKING:
     from anthropic.types import SearchResultBlockParam
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """A passage and where it stands; `citation` is the server's own (`[billing.pdf, page 3]`)."""
-
-    citation: str
-    path: str
-    document_id: str
-    chunk_id: str
-    namespace: str | None = None
-    url: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +65,18 @@ class Shelf:
         }
 
     def read(self, content: Iterable[Any]) -> list[Part]:
-        """The text of a model's message, each stretch with what it cites. A number that was never shown is no citation."""
+        """The text of a model's message, each stretch with what it cites. A number that was never shown is no citation, and
+        brackets that the model wrote are one only where they name a passage that was shown.
+        """
+        citations = {shown.citation: shown for shown in reversed(self._shown)}
         parts = []
         for block in content:
             if block.type != "text":
                 continue
             numbers = [one.search_result_index for one in block.citations or () if one.type == "search_result_location"]
-            known = dict.fromkeys(number for number in numbers if 0 <= number < len(self._shown))
-            parts.append(Part(text=block.text, passages=tuple(self._shown[number] for number in known)))
+            cited = [self._shown[number] for number in numbers if 0 <= number < len(self._shown)]
+            text, named = read_brackets(block.text, citations)
+            parts.append(Part(text=text, passages=tuple(dict.fromkeys(cited + named))))
         return parts
 
 

@@ -1,4 +1,4 @@
-"""The model that writes contexts, over Anthropic's Messages API: one call, its tokens, and what its failures mean."""
+"""The model that writes contexts, over Anthropic's Messages API: one call, and what its answer holds."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ingest_worker.enrich.prompt import INSTRUCTIONS, MOST_ANSWER_TOKENS, read_answer
+from ingest_worker.enrich.service import checked_message, explain, not_installed, use_of
 from shared.config import Settings
-from shared.errors import ConfigurationError, DocwellError, PermanentError, TransientError
+from shared.errors import ConfigurationError
 from shared.prices import TokenUse
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
-    from anthropic.types import Message
+    from anthropic.types import Message, MessageParam, TextBlockParam
 
 _SECONDS = 60.0
 _RETRIES = 2
-_SAID_CHARS = 300
+_SETTING = "DOCWELL_CONTEXT_MODEL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,26 +72,19 @@ class AnthropicModel:
 
     def ask(self, shown: str, question: str) -> Answer:
         """See `ContextModel.ask`."""
+        client = self._open()
         import anthropic
 
         try:
-            message = self._open().messages.create(
+            answered: object = client.messages.create(
                 model=self._model,
                 max_tokens=MOST_ANSWER_TOKENS,
                 system=INSTRUCTIONS,
-                messages=[
-                    {
-                        "role": "user",
-                        "content": [
-                            {"type": "text", "text": shown, "cache_control": {"type": "ephemeral"}},
-                            {"type": "text", "text": question},
-                        ],
-                    }
-                ],
+                messages=messages_of(shown, question),
             )
         except anthropic.APIError as error:
-            raise _explain(error, self._model) from error
-        return read_message(message)
+            raise explain(error, model=self._model, setting=_SETTING) from error
+        return read_message(checked_message(answered, client.base_url))
 
     def close(self) -> None:
         """Close the connections."""
@@ -102,10 +96,7 @@ class AnthropicModel:
         try:
             import anthropic
         except ImportError as error:
-            raise ConfigurationError(
-                "The Python package anthropic is not installed: install `docwell[enrich]`, or run `make install`.",
-                code="anthropic_missing",
-            ) from error
+            raise not_installed() from error
         with self._lock:
             if self._client is None:
                 self._client = anthropic.Anthropic(
@@ -128,16 +119,17 @@ def open_model(settings: Settings) -> AnthropicModel:
     )
 
 
+def messages_of(shown: str, question: str, *, is_cached: bool = True) -> list[MessageParam]:
+    """What the model is shown; with `is_cached` the service is asked to keep what many questions begin with."""
+    document: TextBlockParam = {"type": "text", "text": shown}
+    if is_cached:
+        document["cache_control"] = {"type": "ephemeral"}
+    return [{"role": "user", "content": [document, {"type": "text", "text": question}]}]
+
+
 def read_message(message: Message) -> Answer:
-    """What an answer holds. `input_tokens` of the API leave out what was read from the cache or written to it."""
-    usage = message.usage
-    use = TokenUse(
-        calls=1,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cache_read_input_tokens or 0,
-        cache_write_tokens=usage.cache_creation_input_tokens or 0,
-    )
+    """What an answer holds, and what it took."""
+    use = use_of(message)
     if message.stop_reason == "refusal":
         return Answer(use=use, code="refused", reason="The model refused to describe the passage.")
     text = "".join(block.text for block in message.content if block.type == "text")
@@ -147,35 +139,3 @@ def read_message(message: Message) -> Answer:
     if context is None:
         return Answer(use=use, code="bad_answer", reason="The model's answer is no sentence that could be used.")
     return Answer(use=use, context=context)
-
-
-def _explain(error: Exception, model: str) -> DocwellError:
-    """Our error for the library's: what happened, and what to do."""
-    import anthropic
-
-    if isinstance(error, anthropic.APIConnectionError):
-        reason = error.__cause__ or error
-        return TransientError(f"The service of {model} cannot be reached ({reason}).", code="unreachable")
-    if not isinstance(error, anthropic.APIStatusError):
-        return TransientError(f"The service of {model} gave an answer that cannot be read: {error}", code="bad_response")
-    status, said = error.status_code, str(error)[:_SAID_CHARS]
-    if status in (401, 403):
-        return ConfigurationError(f"The key is refused (HTTP {status}): {said}. Check ANTHROPIC_API_KEY.", code="key_refused")
-    if status == 404:
-        return ConfigurationError(
-            f"There is no model {model} (HTTP 404): {said}. Check DOCWELL_CONTEXT_MODEL and ANTHROPIC_BASE_URL.", code="no_model"
-        )
-    if status in (408, 409, 425, 429) or status >= 500:
-        return TransientError(
-            f"The service of {model} cannot answer now (HTTP {status}): {said}",
-            code="rate_limit" if status == 429 else "unavailable",
-            retry_after=_seconds(error.response.headers.get("retry-after")),
-        )
-    return PermanentError(f"The request was refused (HTTP {status}): {said}", code="request_refused")
-
-
-def _seconds(value: str | None) -> float | None:
-    try:
-        return max(0.0, float(value or ""))
-    except ValueError:
-        return None

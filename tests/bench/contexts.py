@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.anthropic_cache import AnthropicStandIn, anthropic_stand_in
+from tests.anthropic_stand_in import KEY, StandIn, anthropic_stand_in
+from tests.anthropic_wire import Received, Reply, says
 from tests.bench.instance import Instance, running
 from tests.bench.retrieving import SETS, SUFFIXES
 
@@ -26,9 +27,9 @@ DOCUMENTS = int(os.environ.get("BENCH_DOCUMENTS", "0"))
 _SUMMARY_CHARS = 240
 
 
-def say_where(request: dict[str, Any]) -> str:
+def say_where(received: Received) -> Reply:
     """The context for a request: title, file, heading path or symbol, and the document's first sentence of some length."""
-    shown, asked = (block["text"] for block in request["messages"][0]["content"])
+    shown, asked = (block["text"] for block in received.last_content)
     file = re.search(r"^File: (.*)$", shown, re.MULTILINE)
     title = re.search(r"^Title: (.*)$", shown, re.MULTILINE)
     where = re.search(r"^It stands under: (.*)$", asked, re.MULTILINE)
@@ -37,7 +38,7 @@ def say_where(request: dict[str, Any]) -> str:
         f"It stands under {where[1]}." if where else "",
         summary(shown.partition("<document>")[2] or shown.partition("<part_of_the_document>")[2]),
     ]
-    return " ".join(part for part in parts if part)
+    return says(" ".join(part for part in parts if part))
 
 
 def summary(document: str) -> str:
@@ -62,17 +63,15 @@ def with_and_without() -> list[dict[str, Any]]:
 
 
 def _rows(name: str, folder: Path) -> Iterator[dict[str, Any]]:
-    with anthropic_stand_in() as model, running() as made:
-        model.answer = say_where
+    with anthropic_stand_in(otherwise=say_where) as model, running() as made:
         chosen = _some(folder, made.folder / "set" / name) if DOCUMENTS else folder
         without = _ask(made, chosen, RESULTS / name / "without")
         assert not model.requests
     yield {"set": name, "contexts": "without", **without}
-    with anthropic_stand_in() as model:
-        model.answer = say_where
+    with anthropic_stand_in(otherwise=say_where) as model:
         settings = {
             "DOCWELL_CONTEXT_PREFIXES": "on",
-            "DOCWELL_ANTHROPIC_API_KEY": "key",
+            "DOCWELL_ANTHROPIC_API_KEY": KEY,
             "DOCWELL_ANTHROPIC_BASE_URL": model.url,
         }
         with running(settings) as made:
@@ -98,7 +97,7 @@ def _ask(made: Instance, folder: Path, out: Path) -> dict[str, Any]:
     }
 
 
-def _took(model: AnthropicStandIn) -> dict[str, Any]:
+def _took(model: StandIn) -> dict[str, Any]:
     read, written, plain = (
         model.total(name) for name in ("cache_read_input_tokens", "cache_creation_input_tokens", "input_tokens")
     )

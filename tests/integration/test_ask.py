@@ -20,7 +20,8 @@ from query_server.http import make_app
 from shared.config import Settings
 from shared.documents import Span
 from shared.errors import ConfigurationError, DocwellError, PermanentError, ServiceUnavailable
-from tests.anthropic_stand_in import KEY, Fault, Received, Reply, StandIn, anthropic_stand_in, calls, cited, says
+from tests.anthropic_stand_in import KEY, StandIn, anthropic_stand_in
+from tests.anthropic_wire import Fault, Received, Reply, calls, cited, says
 from tests.asking import DIMENSION, MODEL, add, serving
 from tests.conftest import Database, fresh_database
 from tests.corpus import open_corpus, text_chunk
@@ -60,8 +61,7 @@ def running() -> Iterator[StandIn]:
 
 @pytest.fixture
 def service(running: StandIn) -> StandIn:
-    running.requests.clear()
-    running.steps.clear()
+    running.clear()
     return running
 
 
@@ -187,6 +187,17 @@ def test_a_citation_that_was_never_shown_is_none_and_the_answer_says_that_it_cit
     shown = ask("How long?")
     assert shown.stdout == "Five days.\n"
     assert "cites no passage" in shown.stderr
+
+
+def test_brackets_that_the_model_wrote_are_citations_only_where_they_name_a_passage_that_was_shown(
+    ask: Ask, service: StandIn
+) -> None:
+    service.answer(SEARCH, says("Five days [billing.pdf, page 3]. Or six [billing.pdf, page 9], seven [2]."))
+    shown = ask("How long?")
+    assert shown.stdout == (
+        "Five days. Or six (not cited: billing.pdf, page 9), seven. [billing.pdf, page 3]\n"
+        "\nCited\n  billing.pdf: [billing.pdf, page 3]\n"
+    )
 
 
 def test_a_call_that_fails_is_told_to_the_model_and_it_may_mend_it(ask: Ask, service: StandIn) -> None:

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from psycopg import Connection
 
-from ingest_worker.catalogue import contexts, ledger
-from ingest_worker.catalogue.documents import Observed, request_ingest
-from ingest_worker.catalogue.sources import ensure_namespace, ensure_source
+from ingest_worker.catalogue import ledger
 from ingest_worker.enrich.again import ask, ask_for_due
-from ingest_worker.enrich.model import AnthropicModel
-from ingest_worker.enrich.step import Enricher
 from ingest_worker.erasure import erase
-from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import LeaseLost
 from ingest_worker.parse.cage import CageLimits, ParserCage
-from ingest_worker.pipeline import JobReport, Tools, run_job
 from shared.config import Settings
-from shared.database import connect, open_pool
+from shared.database import connect
 from shared.documents import Chunk
 from shared.embedding.protocol import Embedder
 from shared.errors import Outage, TransientError
-from tests.anthropic_cache import AnthropicStandIn, anthropic_stand_in, api_error, passage_of
+from tests.anthropic_contexts import describe, passage_of
+from tests.anthropic_stand_in import StandIn, anthropic_stand_in
+from tests.anthropic_wire import Fault, Received, Reply, says
 from tests.asking import WordEmbedder, serving
 from tests.conftest import Database
-
-PRICES = {"claude-haiku-4-5": {"input": "1", "output": "5", "cache_read": "0.1", "cache_write": "1.25"}}
+from tests.shop import Shop, enricher_for, open_shop, sections
 
 
 @pytest.fixture(scope="module")
@@ -42,120 +35,15 @@ def cage() -> Iterator[ParserCage]:
 
 
 @pytest.fixture
-def model() -> Iterator[AnthropicStandIn]:
-    with anthropic_stand_in() as server:
+def model() -> Iterator[StandIn]:
+    with anthropic_stand_in(otherwise=describe) as server:
         yield server
 
 
-@dataclass(kw_only=True)
-class Shop:
-    """A folder, a worker with contexts on, and what the stand-in was asked."""
-
-    root: Path
-    connection: Connection[Any]
-    tools: Tools
-    model: AnthropicStandIn
-    may_leave: bool = True
-
-    def write(self, name: str, text: str) -> None:
-        (self.root / name).write_text(text)
-
-    def take(self, *names: str, readers: Sequence[str] | None = None, source: str = "inbox") -> list[JobReport]:
-        with self.connection.transaction():
-            home = ensure_source(
-                self.connection,
-                source,
-                kind="folder",
-                namespace="default",
-                root=self.root,
-                enrich=self.may_leave,
-                readers=readers,
-            )
-            number = ensure_namespace(self.connection, "default")
-            request_ingest(self.connection, home, number, [Observed(name=name) for name in names])
-        return self.work()
-
-    def work(self) -> list[JobReport]:
-        reports = []
-        while claimed := jobs.claim(self.connection, worker="test", lease_seconds=60):
-            reports += [run_job(job, self.tools) for job in claimed]
-        return reports
-
-    def set(self, **settings: Any) -> None:
-        merged = {**self.tools.settings.model_dump(), **settings}
-        self.tools = replace(self.tools, settings=Settings.model_validate(merged), enricher=enricher_for(self.model))
-
-    def one(self, query: str, *values: Any) -> tuple[Any, ...]:
-        row = self.connection.execute(query, values).fetchone()  # type: ignore[call-overload]
-        assert row is not None
-        return tuple(row)
-
-    def id_of(self, path: str) -> uuid.UUID:
-        found: uuid.UUID = self.one("SELECT document_id FROM docwell.document WHERE path = %s", path)[0]
-        return found
-
-    def served(self, path: str) -> list[tuple[str, str | None]]:
-        """Text and context of each passage, in order."""
-        return self.connection.execute(
-            """
-            SELECT c.text, c.context FROM docwell.document d
-            JOIN docwell.version_chunk p ON p.version_id = d.served_version_id
-            JOIN docwell.chunk c ON (c.audience_id, c.chunk_id) = (p.audience_id, p.chunk_id)
-            WHERE d.path = %s ORDER BY p.ordinal
-            """,
-            (path,),
-        ).fetchall()
-
-    def standing(self, path: str) -> contexts.Enrichment:
-        found = contexts.standing(self.connection, self.id_of(path))
-        assert found is not None
-        return found
-
-    def vectors(self) -> dict[uuid.UUID, str]:
-        return dict(self.connection.execute("SELECT input_id, (ctid, xmin)::text FROM docwell.vector_1").fetchall())
-
-    def assert_whole(self) -> None:
-        """Every served passage has its vector and its terms, made from what it is searched by; nothing else has."""
-        rows = self.connection.execute(
-            """
-            SELECT DISTINCT c.audience_id, c.chunk_id, c.input_id, t.length, v.input_id IS NOT NULL
-            FROM docwell.document d
-            JOIN docwell.version_chunk p ON p.version_id = d.served_version_id
-            JOIN docwell.chunk c ON (c.audience_id, c.chunk_id) = (p.audience_id, p.chunk_id)
-            LEFT JOIN docwell.chunk_terms t ON (t.audience_id, t.chunk_id) = (c.audience_id, c.chunk_id)
-            LEFT JOIN docwell.vector_1 v ON (v.audience_id, v.input_id) = (c.audience_id, c.input_id)
-            """
-        ).fetchall()
-        assert all(length is not None and has_vector for *_, length, has_vector in rows)
-        served = {(audience, input_id) for audience, _, input_id, *_ in rows}
-        assert set(self.connection.execute("SELECT audience_id, input_id FROM docwell.vector_1").fetchall()) == served
-        chunks, terms = self.one("SELECT sum(chunk_count), sum(term_total) FROM docwell.audience")
-        assert (chunks, terms) == (len(rows), sum(length for *_, length, _ in rows))
-
-
-def enricher_for(model: AnthropicStandIn, *, key: str | None = "key") -> Enricher:
-    return Enricher(
-        open_model=lambda settings: AnthropicModel(model=settings.context_model, api_key=key, base_url=model.url, retries=0)
-    )
-
-
 @pytest.fixture
-def shop(database: Database, tmp_path: Path, cage: ParserCage, model: AnthropicStandIn) -> Iterator[Shop]:
-    settings = Settings(watch_settle_seconds=0, context_prefixes="on", prices=PRICES)
-    with open_pool(database.url, name="test", autocommit=True) as pool, connect(database.url, autocommit=True) as connection:
-        tools = Tools(settings=settings, pool=pool, cage=cage, embedder=WordEmbedder, enricher=enricher_for(model))
-        yield Shop(root=tmp_path, connection=connection, tools=tools, model=model)
-        tools.enricher.close()
-
-
-def sections(count: int, *, sentences: int = 20) -> list[str]:
-    """Parts of a document in which no sentence stands twice; each is about a passage."""
-    return [
-        f"## Part {number}\n\n"
-        + " ".join(f"Sentence {one} of part {number} tells of m{number}n{one}." for one in range(sentences))
-        + "\n"
-        for number in range(count)
-    ]
+def shop(database: Database, tmp_path: Path, cage: ParserCage, model: StandIn) -> Iterator[Shop]:
+    with open_shop(database.url, tmp_path, cage, model) as found:
+        yield found
 
 
 def test_a_document_of_fifty_passages_is_read_from_the_cache_and_each_passage_is_asked_about_once(shop: Shop) -> None:
@@ -165,7 +53,7 @@ def test_a_document_of_fifty_passages_is_read_from_the_cache_and_each_passage_is
     assert report.chunks >= 50
     asked = [passage_of(request) for request in shop.model.requests]
     assert sorted(asked) == sorted({text for text, _ in shop.served("a.md")})
-    assert shop.model.requests[0]["messages"][0]["content"][0]["cache_control"] == {"type": "ephemeral"}
+    assert shop.model.requests[0].body["messages"][0]["content"][0]["cache_control"] == {"type": "ephemeral"}
     writes = [usage for usage in shop.model.usages if usage["cache_creation_input_tokens"]]
     assert len(writes) == 1
     read = shop.model.total("cache_read_input_tokens")
@@ -224,8 +112,8 @@ def test_an_edit_pays_for_its_own_passages_and_leaves_other_vectors_alone(shop: 
 
 
 def test_one_passage_that_fails_has_no_context_and_gets_it_when_the_scheduler_asks_again(shop: Shop) -> None:
-    shop.model.before = lambda request, _: (
-        api_error(400, "invalid_request_error", "no") if "m2n9." in passage_of(request) else None
+    shop.model.otherwise = lambda received: (
+        Fault(status=400, message="no") if "m2n9." in passage_of(received) else describe(received)
     )
     shop.write("a.md", "# A\n\n" + "\n".join(sections(5)))
     (report,) = shop.take("a.md")
@@ -240,7 +128,7 @@ def test_one_passage_that_fails_has_no_context_and_gets_it_when_the_scheduler_as
     shop.assert_whole()
 
     assert ask_for_due(shop.connection, shop.tools.settings) == 0
-    shop.model.before = lambda _request, _number: None
+    shop.model.otherwise = describe
     asked = len(shop.model.requests)
     shop.connection.execute("UPDATE docwell.enrichment SET due = now()")
     assert ask_for_due(shop.connection, shop.tools.settings) == 1
@@ -265,8 +153,7 @@ def test_one_passage_that_fails_has_no_context_and_gets_it_when_the_scheduler_as
     ],
 )
 def test_an_answer_that_is_none_is_paid_recorded_and_fails_nothing(shop: Shop, text: str, stop_reason: str, code: str) -> None:
-    shop.model.answer = lambda _: text
-    shop.model.stop_reason = stop_reason
+    shop.model.otherwise = says(*[text] if text else [], stop_reason=stop_reason)
     shop.write("a.md", "# A\n\nThe meadow is green.\n")
     (report,) = shop.take("a.md")
     assert report.result == "indexed"
@@ -275,7 +162,7 @@ def test_an_answer_that_is_none_is_paid_recorded_and_fails_nothing(shop: Shop, t
 
 
 def test_while_the_service_is_away_documents_do_not_wait_for_it(shop: Shop) -> None:
-    shop.model.before = lambda _request, _number: api_error(529, "overloaded_error", "Overloaded", retry_after="600")
+    shop.model.otherwise = Fault(status=529, retry_after=600)
     for name in ("a.md", "b.md"):
         shop.write(name, f"# {name}\n\n" + "\n".join(sections(5)))
     first, second = shop.take("a.md", "b.md")
@@ -371,19 +258,20 @@ def test_contexts_that_were_bought_stay_when_they_are_turned_off(shop: Shop) -> 
 def test_a_job_that_is_lost_in_the_middle_loses_nothing_that_was_paid(shop: Shop) -> None:
     shop.set(enrich_concurrency=3)
 
-    def lose(_request: dict[str, Any], number: int) -> None:
-        if number == 5:
+    def lose(received: Received) -> Reply:
+        if received.number == 5:
             with connect(shop.connection.info.dsn, autocommit=True) as other:
                 other.execute("UPDATE docwell.job SET lease_token = gen_random_uuid() WHERE state = 'running'")
+        return describe(received)
 
-    shop.model.before = lose
+    shop.model.otherwise = lose
     shop.write("a.md", "# A\n\n" + "\n".join(sections(12)))
     with pytest.raises(LeaseLost):
         shop.take("a.md")
     paid = len(shop.model.requests)
     assert 5 <= paid <= 8
     assert shop.one("SELECT sum(calls) FROM docwell.ledger") == (paid,)
-    shop.model.before = lambda _request, _number: None
+    shop.model.otherwise = describe
     shop.connection.execute("UPDATE docwell.job SET state = 'queued', lease_token = NULL, next_run_at = now()")
     (report,) = shop.work()
     assert report.result == "indexed"
@@ -442,11 +330,11 @@ def test_a_document_that_is_too_long_is_shown_in_parts_with_its_outline(shop: Sh
     shop.set(context_window_tokens=8_000)
     shop.write("a.md", "# A\n\n" + "\n".join(sections(40)))
     (report,) = shop.take("a.md")
-    shown = {request["messages"][0]["content"][0]["text"] for request in shop.model.requests}
+    shown = {request.body["messages"][0]["content"][0]["text"] for request in shop.model.requests}
     assert len(shown) > 2
     assert all("Part 39" in text and "Part 0" in text for text in shown)
     for request in shop.model.requests:
-        assert passage_of(request).split()[-1] in request["messages"][0]["content"][0]["text"]
+        assert passage_of(request).split()[-1] in request.body["messages"][0]["content"][0]["text"]
     assert report.chunks == len(shop.model.requests)
 
 

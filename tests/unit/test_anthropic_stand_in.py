@@ -8,7 +8,8 @@ from typing import Any
 import anthropic
 import pytest
 
-from tests.anthropic_stand_in import KEY, Fault, StandIn, anthropic_stand_in, calls, check_request, cited, says
+from tests.anthropic_stand_in import KEY, StandIn, anthropic_stand_in
+from tests.anthropic_wire import Fault, calls, check_request, cited, says
 
 ASKED: dict[str, Any] = {
     "model": "claude-haiku-4-5",
@@ -25,8 +26,7 @@ def running() -> Iterator[StandIn]:
 
 @pytest.fixture
 def service(running: StandIn) -> StandIn:
-    running.requests.clear()
-    running.steps.clear()
+    running.clear()
     return running
 
 
@@ -87,3 +87,32 @@ def test_faults_come_on_demand_and_the_sdk_gets_over_those_that_pass(service: St
     assert client.messages.create(**ASKED).content[0].text == "There."
     with pytest.raises(anthropic.InternalServerError):
         client.messages.create(**ASKED)
+
+
+def test_a_batch_is_worked_off_request_by_request_and_answered_by_name(service: StandIn, client: anthropic.Anthropic) -> None:
+    service.otherwise = lambda received: Fault(status=500) if "fail" in received.text else says("Yes.")
+    wrong = ASKED | {"max_tokens": "many"}
+    failing = ASKED | {"messages": [{"role": "user", "content": "fail"}]}
+    requests: list[Any] = [{"custom_id": name, "params": params} for name, params in (("a", ASKED), ("b", wrong), ("c", failing))]
+    batch = client.messages.batches.create(requests=requests)
+    assert (batch.processing_status, batch.request_counts.processing, batch.results_url) == ("in_progress", 3, None)
+    with pytest.raises(anthropic.AnthropicError):
+        client.messages.batches.results(batch.id)
+    service.batches.finish(service)
+    ended = client.messages.batches.retrieve(batch.id)
+    assert (ended.processing_status, ended.request_counts.succeeded, ended.request_counts.errored) == ("ended", 1, 2)
+    results = {line.custom_id: line.result for line in client.messages.batches.results(batch.id)}
+    assert list(results) == ["c", "b", "a"]
+    assert results["a"].message.content[0].text == "Yes."
+    assert results["b"].error.error.type == "invalid_request_error"
+    client.messages.batches.create(requests=requests[:1])
+    assert [one.request_counts.processing for one in client.messages.batches.list(limit=1)] == [1, 0]
+    service.otherwise = None
+
+
+@pytest.mark.parametrize("name", ["a b", "", "x" * 65])
+def test_names_of_requests_are_checked_at_once(service: StandIn, client: anthropic.Anthropic, name: str) -> None:
+    with pytest.raises(anthropic.BadRequestError, match="custom_id"):
+        client.messages.batches.create(requests=[{"custom_id": name, "params": ASKED}])  # type: ignore[typeddict-item]
+    with pytest.raises(anthropic.NotFoundError):
+        client.messages.batches.retrieve("msgbatch_none")

@@ -1,0 +1,140 @@
+"""A folder and a worker with contexts on, whose model is the stand-in for Anthropic's service."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from psycopg import Connection
+
+from ingest_worker.catalogue import contexts
+from ingest_worker.catalogue.documents import Observed, request_ingest
+from ingest_worker.catalogue.sources import ensure_namespace, ensure_source
+from ingest_worker.enrich.model import AnthropicModel
+from ingest_worker.enrich.step import Enricher
+from ingest_worker.jobs import table as jobs
+from ingest_worker.parse.cage import ParserCage
+from ingest_worker.pipeline import JobReport, Tools, run_job
+from shared.config import Settings
+from shared.database import connect, open_pool
+from tests.anthropic_stand_in import KEY, StandIn
+from tests.asking import WordEmbedder
+
+PRICES = {"claude-haiku-4-5": {"input": "1", "output": "5", "cache_read": "0.1", "cache_write": "1.25", "batch": "0.5"}}
+
+
+@dataclass(kw_only=True)
+class Shop:
+    """A folder, a worker with contexts on, and what the stand-in was asked."""
+
+    root: Path
+    connection: Connection[Any]
+    tools: Tools
+    model: StandIn
+    may_leave: bool = True
+
+    def write(self, name: str, text: str) -> None:
+        (self.root / name).write_text(text)
+
+    def take(self, *names: str, readers: Sequence[str] | None = None, source: str = "inbox") -> list[JobReport]:
+        with self.connection.transaction():
+            home = ensure_source(
+                self.connection,
+                source,
+                kind="folder",
+                namespace="default",
+                root=self.root,
+                enrich=self.may_leave,
+                readers=readers,
+            )
+            number = ensure_namespace(self.connection, "default")
+            request_ingest(self.connection, home, number, [Observed(name=name) for name in names])
+        return self.work()
+
+    def work(self) -> list[JobReport]:
+        reports = []
+        while claimed := jobs.claim(self.connection, worker="test", lease_seconds=60):
+            reports += [run_job(job, self.tools) for job in claimed]
+        return reports
+
+    def set(self, **settings: Any) -> None:
+        merged = {**self.tools.settings.model_dump(), **settings}
+        self.tools = replace(self.tools, settings=Settings.model_validate(merged), enricher=enricher_for(self.model))
+
+    def one(self, query: str, *values: Any) -> tuple[Any, ...]:
+        row = self.connection.execute(query, values).fetchone()  # type: ignore[call-overload]
+        assert row is not None
+        return tuple(row)
+
+    def id_of(self, path: str) -> uuid.UUID:
+        found: uuid.UUID = self.one("SELECT document_id FROM docwell.document WHERE path = %s", path)[0]
+        return found
+
+    def served(self, path: str) -> list[tuple[str, str | None]]:
+        """Text and context of each passage, in order."""
+        return self.connection.execute(
+            """
+            SELECT c.text, c.context FROM docwell.document d
+            JOIN docwell.version_chunk p ON p.version_id = d.served_version_id
+            JOIN docwell.chunk c ON (c.audience_id, c.chunk_id) = (p.audience_id, p.chunk_id)
+            WHERE d.path = %s ORDER BY p.ordinal
+            """,
+            (path,),
+        ).fetchall()
+
+    def standing(self, path: str) -> contexts.Enrichment:
+        found = contexts.standing(self.connection, self.id_of(path))
+        assert found is not None
+        return found
+
+    def vectors(self) -> dict[uuid.UUID, str]:
+        return dict(self.connection.execute("SELECT input_id, (ctid, xmin)::text FROM docwell.vector_1").fetchall())
+
+    def assert_whole(self) -> None:
+        """Every served passage has its vector and its terms, made from what it is searched by; nothing else has."""
+        rows = self.connection.execute(
+            """
+            SELECT DISTINCT c.audience_id, c.chunk_id, c.input_id, t.length, v.input_id IS NOT NULL
+            FROM docwell.document d
+            JOIN docwell.version_chunk p ON p.version_id = d.served_version_id
+            JOIN docwell.chunk c ON (c.audience_id, c.chunk_id) = (p.audience_id, p.chunk_id)
+            LEFT JOIN docwell.chunk_terms t ON (t.audience_id, t.chunk_id) = (c.audience_id, c.chunk_id)
+            LEFT JOIN docwell.vector_1 v ON (v.audience_id, v.input_id) = (c.audience_id, c.input_id)
+            """
+        ).fetchall()
+        assert all(length is not None and has_vector for *_, length, has_vector in rows)
+        served = {(audience, input_id) for audience, _, input_id, *_ in rows}
+        assert set(self.connection.execute("SELECT audience_id, input_id FROM docwell.vector_1").fetchall()) == served
+        chunks, terms = self.one("SELECT sum(chunk_count), sum(term_total) FROM docwell.audience")
+        assert (chunks, terms) == (len(rows), sum(length for *_, length, _ in rows))
+
+
+def enricher_for(model: StandIn, *, key: str | None = KEY) -> Enricher:
+    return Enricher(
+        open_model=lambda settings: AnthropicModel(model=settings.context_model, api_key=key, base_url=model.url, retries=0)
+    )
+
+
+@contextmanager
+def open_shop(database_url: str, root: Path, cage: ParserCage, model: StandIn, **settings: Any) -> Iterator[Shop]:
+    """A shop whose folder is `root`, with these settings beside `context_prefixes`."""
+    chosen = Settings(watch_settle_seconds=0, context_prefixes="on", prices=PRICES, **settings)
+    with open_pool(database_url, name="test", autocommit=True) as pool, connect(database_url, autocommit=True) as connection:
+        tools = Tools(settings=chosen, pool=pool, cage=cage, embedder=WordEmbedder, enricher=enricher_for(model))
+        found = Shop(root=root, connection=connection, tools=tools, model=model)
+        yield found
+        found.tools.enricher.close()
+
+
+def sections(count: int, *, sentences: int = 20) -> list[str]:
+    """Parts of a document in which no sentence stands twice; each is about a passage."""
+    return [
+        f"## Part {number}\n\n"
+        + " ".join(f"Sentence {one} of part {number} tells of m{number}n{one}." for one in range(sentences))
+        + "\n"
+        for number in range(count)
+    ]
