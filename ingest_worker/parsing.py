@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.parse.cage import Parsed, ParserCage
+from ingest_worker.parse.pictures import PictureLimits
 from ingest_worker.work import PARSER_STOPS, Work
 from shared.config import Settings
 from shared.errors import DocwellError
@@ -24,14 +25,16 @@ def parse_and_chunk(
     cage: ParserCage,
     work: Work,
     settings: Settings,
+    pictures: PictureLimits | None = None,
 ) -> Parsed:
     """See `ParserCage.parse_and_chunk`, whose errors it raises. The cage does both in one; the books tell them apart.
 
-    `heading` is what the document stands under at its source: it leads the section of each passage.
+    `heading` is what the document stands under at its source: it leads the section of each passage. With `pictures` they are cut
+    out too.
     """
     began = work.clock()
     try:
-        parsed = cage.parse_and_chunk(name, data, settings.chunk_tokens, settings.chunk_overlap)
+        parsed = cage.parse_and_chunk(name, data, settings.chunk_tokens, settings.chunk_overlap, pictures=pictures)
         return _under(heading, parsed)
     except DocwellError as error:
         if error.code.startswith("parser_"):
@@ -48,7 +51,11 @@ def parse_and_chunk(
 def _under(heading: tuple[str, ...], parsed: Parsed) -> Parsed:
     if not heading:
         return parsed
-    return replace(parsed, chunks=tuple(replace(chunk, section=(*heading, *chunk.section)) for chunk in parsed.chunks))
+    return replace(
+        parsed,
+        chunks=tuple(replace(chunk, section=(*heading, *chunk.section)) for chunk in parsed.chunks),
+        pictures=tuple(replace(picture, section=(*heading, *picture.section)) for picture in parsed.pictures),
+    )
 
 
 def heading_mark(heading: tuple[str, ...]) -> str:

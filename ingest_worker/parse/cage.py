@@ -18,12 +18,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-import orjson
-
 from ingest_worker.parse import wire
 from ingest_worker.parse.channel import Channel, ChildEnded, OutOfTime
 from ingest_worker.parse.errors import Skipped, Unreadable, Unsupported
 from ingest_worker.parse.ocr import NO_OCR, OcrSettings
+from ingest_worker.parse.pictures import PictureLimits
 from ingest_worker.parse.wire import Parsed, Request
 from shared.errors import DocwellError, PermanentError, TransientError
 
@@ -77,8 +76,12 @@ class ParserCage:
         """The child's process id, None when none runs."""
         return self._process.pid if self._process is not None else None
 
-    def parse_and_chunk(self, path: str, data: bytes, chunk_tokens: int, chunk_overlap: int) -> Parsed:
+    def parse_and_chunk(
+        self, path: str, data: bytes, chunk_tokens: int, chunk_overlap: int, *, pictures: PictureLimits | None = None
+    ) -> Parsed:
         """Parse a file and cut it into chunks of at most `chunk_tokens` tokens. `path` is used only for its name.
+
+        With `pictures` those are cut out too, within these limits.
 
         Raises:
             Skipped: it is left out on purpose (Unsupported: nothing reads its format yet).
@@ -97,9 +100,11 @@ class ParserCage:
             output_bytes=self._limits.output_bytes,
             passwords=self._limits.passwords,
             ocr=self._limits.ocr,
+            pictures=pictures,
         )
-        # OCR has a time of its own, which the child keeps; the fence on processor time does not move.
+        # OCR and pictures have a time of their own, which the child keeps; the fence on processor time does not move.
         patience = self._limits.timeout_seconds + (self._limits.ocr.seconds if self._limits.ocr.languages else 0)
+        patience += pictures.seconds if pictures is not None else 0
         deadline = self._clock() + patience
         try:
             answer = channel.ask(wire.pack_request(request, data), data, deadline, self._limits.output_bytes + 4096)
@@ -173,12 +178,12 @@ class ParserCage:
             raise TransientError(f"The parser process does not start: {said or error}", code="parser_unavailable") from error
 
     def _read(self, path: str, answer: bytes, page: int | None) -> Parsed:
-        body = orjson.loads(answer)
+        body, behind = wire.unpack_answer(answer)
         if body["rss"] > self._limits.recycle_bytes:
             self._end()
         if "parsed" in body:
             self.chunk_seconds = body["chunk_seconds"]
-            return wire.unpack_parsed(body["parsed"])
+            return wire.unpack_parsed(body["parsed"], body["pictures"], behind)
         kind, code, message = (body["error"][name] for name in ("kind", "code", "message"))
         if kind == "Unsupported":
             raise Unsupported(message)

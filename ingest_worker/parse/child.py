@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ingest_worker.parse import wire
 from ingest_worker.parse.errors import Skipped, Unreadable, Unsupported
+from ingest_worker.parse.pictures import Pictures
 from ingest_worker.parse.sandbox import forbid_network
 from ingest_worker.parse.wire import Parsed, Request
 from shared.errors import ConfigurationError, PermanentError
@@ -69,8 +70,9 @@ def serve_one(requests: BinaryIO, answers: BinaryIO, counter: Counter) -> bool:
     go_on = True
     try:
         _limit_cpu(request.cpu_seconds)
-        parsed, chunk_seconds = _work(request, requests.read(data_length), answers, counter)
-        answer = wire.pack_parsed(parsed, chunk_seconds=chunk_seconds)
+        pictures = Pictures(request.pictures) if request.pictures is not None else None
+        parsed, chunk_seconds = _work(request, requests.read(data_length), answers, counter, pictures)
+        answer = wire.pack_parsed(parsed, chunk_seconds=chunk_seconds, pictures=pictures.found if pictures is not None else ())
         if len(answer) > request.output_bytes:
             raise Unreadable(  # noqa: TRY301 - all failures are answered in one place
                 f"{request.path} unpacks to more than {request.output_bytes} bytes of chunks. Split it.", code="too_large"
@@ -89,14 +91,15 @@ def serve_one(requests: BinaryIO, answers: BinaryIO, counter: Counter) -> bool:
     return go_on
 
 
-def _work(request: Request, data: bytes, answers: BinaryIO, counter: Counter) -> tuple[Parsed, float]:
+def _work(request: Request, data: bytes, answers: BinaryIO, counter: Counter, pictures: Pictures | None) -> tuple[Parsed, float]:
     from ingest_worker.chunk.chunk import chunk_document
     from ingest_worker.parse.parse import parse
 
     def on_page(page: int) -> None:
         _send(answers, wire.PAGE + wire.PAGE_NUMBER.pack(page))
 
-    document = parse(request.path, data, on_page=on_page, passwords=request.passwords, ocr=request.ocr)
+    document = parse(request.path, data, on_page=on_page, passwords=request.passwords, ocr=request.ocr, pictures=pictures)
+    left_out = pictures.left_out if pictures is not None else None
     began = time.perf_counter()
     chunks = chunk_document(document, counter, request.chunk_tokens, request.chunk_overlap)
     chunk_seconds = time.perf_counter() - began
@@ -107,7 +110,7 @@ def _work(request: Request, data: bytes, answers: BinaryIO, counter: Counter) ->
         page_count=document.page_count,
         pages_with_text=document.pages_with_text,
         encoding=document.encoding,
-        warnings=document.warnings,
+        warnings=(*document.warnings, left_out) if left_out else document.warnings,
         unread=document.unread,
         ocr=document.ocr,
     )

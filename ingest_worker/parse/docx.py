@@ -17,6 +17,7 @@ from ingest_worker.parse.embedded import read_embedded
 from ingest_worker.parse.errors import Skipped, Unreadable
 from ingest_worker.parse.file import File
 from ingest_worker.parse.inside import Inside
+from ingest_worker.parse.office_pictures import add_member
 from ingest_worker.parse.ooxml import Office
 from ingest_worker.parse.xmltree import Node, attribute, child, children, local
 from shared.documents import ElementKind, ParsedDocument
@@ -77,6 +78,8 @@ class _Reader:
                 if text not in seen and any(character.isalpha() for character in text):
                     seen.add(text)
                     self.builder.text(text)
+        # Pictures of headers are decoration, and their references are those of another part.
+        self.found.blips.clear()
         self._blocks(body)
         self._end_list()
         self._hangers()
@@ -135,6 +138,7 @@ class _Reader:
     def _hangers(self) -> None:
         """What hangs on the paragraph or table just read, each by itself after it."""
         found = self.found
+        self._take_pictures(found.blips)
         if not (found.footnotes or found.endnotes or found.comments or found.boxes or found.references):
             return
         self._end_list()
@@ -155,6 +159,12 @@ class _Reader:
                 self._end_list()
         for reference in references:
             self._object(reference)
+
+    def _take_pictures(self, references: list[str]) -> None:
+        for relation in filter(None, map(self._relations.get, references)):
+            at = len(self.builder.elements)
+            add_member(self._file, self._office.package, relation.target, self.builder.span, at=at)
+        references.clear()
 
     def _object(self, reference: str) -> None:
         relation = self._relations.get(reference)

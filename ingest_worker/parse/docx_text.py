@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from ingest_worker.parse.ooxml import relation_id
 from ingest_worker.parse.xmltree import Node, attribute, child, children, descendants, local
 
 # fmt: off
@@ -27,6 +28,7 @@ class Found:
     comments: list[str] = field(default_factory=list)
     boxes: list[Node] = field(default_factory=list)
     references: list[str] = field(default_factory=list)  # charts, diagrams and embedded files
+    blips: list[str] = field(default_factory=list)  # the files of pictures
     pictures: int = 0
 
     def note(self, kind: str, name: str) -> str:
@@ -124,6 +126,7 @@ def _gather(node: Node, parts: list[str], found: Found) -> None:
 def _note_object(node: Node, name: str, found: Found) -> None:
     if name in ("blip", "imagedata"):
         found.pictures += 1
+        found.blips.append(attribute(node, "embed") or relation_id(node))
     elif name in ("chart", "OLEObject"):
         found.references.append(attribute(node, "id") or "")
     elif name == "relIds":

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ingest_worker.parse.ocr import NO_OCR, OcrSettings
+from ingest_worker.parse.pictures import Pictures
 from shared.documents import ParsedDocument
 
 
@@ -34,7 +35,8 @@ class File:
     """One file. `name` is its path, used only for its name;
 
     `on_page` hears the 1-based page or slide that is read next. `passwords` are tried on encrypted files, in order.
-    `parse` reads a file inside this one; `depth` counts how many files this one lies in.
+    `parse` reads a file inside this one; `depth` counts how many files this one lies in. `pictures` collects those of this file,
+    where somebody wants them.
     """
 
     name: str
@@ -46,6 +48,7 @@ class File:
     parse: Callable[[File], ParsedDocument] | None = None
     depth: int = 0
     allowance: Allowance = field(default_factory=Allowance)
+    pictures: Pictures | None = None
 
     def inner(self, name: str, data: bytes) -> File:
         """A file inside this one."""

@@ -18,6 +18,7 @@ from ingest_worker.parse.encoding import Decoded, decode
 from ingest_worker.parse.errors import Skipped
 from ingest_worker.parse.file import File
 from ingest_worker.parse.html_blocks import Blocks
+from ingest_worker.parse.pictures import Pictures
 from ingest_worker.parse.xmltree import Node
 from shared.documents import ParsedDocument, Span
 from shared.text import clean_text
@@ -43,7 +44,7 @@ def parse(file: File) -> ParsedDocument:
     """
     decoded = decode_html(file.data)
     builder = Builder()
-    title, warnings = add_html(builder, decoded.text)
+    title, warnings = add_html(builder, decoded.text, pictures=file.pictures)
     if builder.is_empty:
         raise Skipped(f"{file.name} holds no text outside of scripts and styles.", code="empty")
     return ParsedDocument(
@@ -55,8 +56,12 @@ def parse(file: File) -> ParsedDocument:
     )
 
 
-def add_html(builder: Builder, text: str, span: Span | None = None) -> tuple[str | None, tuple[str, ...]]:
-    """Add what a page says to `builder`; the page's title and sentences for people come back."""
+def add_html(
+    builder: Builder, text: str, span: Span | None = None, pictures: Pictures | None = None
+) -> tuple[str | None, tuple[str, ...]]:
+    """Add what a page says to `builder`, and the pictures that it holds itself to `pictures`; the page's title and sentences for
+    people come back.
+    """
     if span is not None:
         builder.span = span
     root, too_deep = _tree(text)
@@ -66,7 +71,7 @@ def add_html(builder: Builder, text: str, span: Span | None = None) -> tuple[str
             builder.text(paragraph)
         return None, (TOO_DEEP,) if too_deep else ()
     before = len(builder.elements)
-    Blocks(builder).walk(root)
+    Blocks(builder, pictures=pictures).walk(root)
     if len(builder.elements) == before:
         Blocks(builder, everything=True).walk(root)
     return _title(root), ()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Final
+from urllib.parse import unquote
 
 from lxml import etree
 
 from ingest_worker.parse.building import Builder
 from ingest_worker.parse.html_table import Table, is_layout
+from ingest_worker.parse.pictures import Pictures
 from ingest_worker.parse.xmltree import Node
 
 _SPACE: Final = re.compile(r"\s+")
@@ -33,10 +36,13 @@ _ANCHOR: Final = re.compile(r"\s*[¶#🔗]\s*$")
 
 
 class Blocks:
-    """Walks a page and adds its blocks to a builder. `everything`: what stands in navigation too."""
+    """Walks a page and adds its blocks to a builder. `everything`: what stands in navigation too. `pictures` collects those that
+    the page holds itself.
+    """
 
-    def __init__(self, builder: Builder, *, everything: bool = False) -> None:
+    def __init__(self, builder: Builder, *, everything: bool = False, pictures: Pictures | None = None) -> None:
         self._builder = builder
+        self._pictures = pictures
         self._everything = everything
         self._inline: list[str] = []
         self._list: list[str] = []  # the lines of the outermost list
@@ -77,6 +83,8 @@ class Blocks:
             self._inline.append(_BREAK)
         elif name == "img":
             self._inline.append(f" {node.get('alt') or ''} ")
+            if self._pictures is not None and self._pictures.wants_more:
+                self._pictures.add_file(_own_data(node), self._builder.span, at=len(self._builder.elements))
         elif name in _BLOCKS and self._pre is None:
             self._flush()
             if name in _LISTS:
@@ -164,6 +172,17 @@ def _language(node: Node) -> str | None:
         if match:
             return match[1].lower()
     return None
+
+
+def _own_data(image: Node) -> bytes:
+    """The bytes of a picture that stands in the page itself (RFC 2397); empty for one elsewhere, which is never fetched."""
+    head, comma, data = (image.get("src") or "").partition(",")
+    if not comma or not head.lower().startswith("data:image/") or not head.lower().endswith(";base64"):
+        return b""
+    try:
+        return base64.b64decode(unquote(data))
+    except ValueError:
+        return b""
 
 
 def _number(text: str | None) -> int:

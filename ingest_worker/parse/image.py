@@ -25,7 +25,10 @@ def parse(file: File) -> ParsedDocument:
         if scan is not None:
             return scan
     builder, ocr = Builder(), Ocr(file.ocr)
-    builder.text(ocr.read(file.data), Span(page_start=1, page_end=1))
+    place = Span(page_start=1, page_end=1)
+    builder.text(ocr.read(file.data), place)
+    if file.pictures is not None:
+        file.pictures.add_file(file.data, place)
     return ParsedDocument(
         elements=tuple(builder.elements),
         media_type=file.media_type,
@@ -58,7 +61,10 @@ def _scan(file: File) -> ParsedDocument | None:
     for number in range(1, len(frames) + 1):
         file.on_page(number)
         before = len(builder.elements)
-        builder.text(ocr.read(b"" if ocr.obstacle else frames.picture(number - 1)), Span(page_start=number, page_end=number))
+        place = Span(page_start=number, page_end=number)
+        builder.text(ocr.read(b"" if ocr.obstacle else frames.picture(number - 1)), place)
+        if file.pictures is not None and file.pictures.wants_more:
+            file.pictures.add_file(frames.picture(number - 1), place)
         with_text += len(builder.elements) > before
     return ParsedDocument(
         elements=tuple(builder.elements),

@@ -51,6 +51,8 @@ def read_inside(outer: File, name: str, data: bytes, inside: Inside) -> None:
     if not outer.allowance.take(len(data)):
         inside.unread.append(f"{name} was not read: the files inside this one are too many or too large.")
         return
+    pictures = outer.pictures
+    before = len(pictures) if pictures is not None else 0
     try:
         parsed = outer.parse(outer.inner(name, data))
     except Skipped as error:
@@ -59,6 +61,9 @@ def read_inside(outer: File, name: str, data: bytes, inside: Inside) -> None:
     except Unreadable as error:
         inside.unread.append(f"{name} could not be read: {error}")
         return
+    finally:
+        if pictures is not None:
+            pictures.attach(before, name)
     inside.add(name, parsed)
 
 

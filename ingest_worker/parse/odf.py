@@ -8,6 +8,7 @@ from typing import Final
 from ingest_worker.parse.building import Builder
 from ingest_worker.parse.file import File
 from ingest_worker.parse.odf_encryption import opened
+from ingest_worker.parse.office_pictures import add_member
 from ingest_worker.parse.package import Package, resolve
 from ingest_worker.parse.xmltree import Node, attribute, child, children, descendants, local, parse_xml
 from shared.documents import ElementKind, ParsedDocument, Span
@@ -144,7 +145,10 @@ class _Reader:
     def _frame(self, frame: Node) -> None:
         """A box on the page: text, a table, a picture, an object."""
         for one in (frame, *descendants(frame, "image")):
-            self.pictures += local(one) == "image"
+            if local(one) == "image":
+                self.pictures += 1
+                place = resolve("content.xml", attribute(one, "href") or "")
+                add_member(self._file, self._package, place, self.builder.span, at=len(self.builder.elements))
         objects = list(descendants(frame, "object"))
         for node in objects:
             self._object(attribute(node, "href") or "")

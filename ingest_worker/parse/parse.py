@@ -16,6 +16,7 @@ from ingest_worker.parse.generated import beginning, is_generated, without_data
 from ingest_worker.parse.markdown import parse_markdown
 from ingest_worker.parse.ocr import OcrSettings
 from ingest_worker.parse.pdf import PdfLimits, parse_pdf
+from ingest_worker.parse.pictures import Pictures
 from ingest_worker.parse.plain import parse_plain
 from ingest_worker.parse.registry import Format, FormatKind, detect
 from ingest_worker.parse.source import parse_source
@@ -54,18 +55,39 @@ def parse(
     on_page: Callable[[int], None] = nobody,
     passwords: tuple[str, ...] = (),
     ocr: OcrSettings | None = None,
+    pictures: Pictures | None = None,
 ) -> ParsedDocument:
     """Parse a file; `path` is used only for its name. `on_page` hears the 1-based page that is read next.
+
+    `pictures` collects those of the file.
 
     Raises:
         Skipped: the file is left out on purpose (its subclass Unsupported: no parser reads it yet).
         Unreadable: the file is encrypted, damaged or too large.
     """
     read = partial(_parse, pdf_limits=pdf_limits or PdfLimits())
-    return read(File(name=path, data=data, passwords=passwords, ocr=ocr or OcrSettings(), on_page=on_page, parse=read))
+    return read(
+        File(
+            name=path,
+            data=data,
+            passwords=passwords,
+            ocr=ocr or OcrSettings(),
+            on_page=on_page,
+            parse=read,
+            pictures=pictures,
+        )
+    )
 
 
 def _parse(file: File, *, pdf_limits: PdfLimits) -> ParsedDocument:
+    before = len(file.pictures) if file.pictures is not None else 0
+    document = _read(file, pdf_limits)
+    if file.pictures is not None:
+        file.pictures.surround(before, document.elements)
+    return document
+
+
+def _read(file: File, pdf_limits: PdfLimits) -> ParsedDocument:
     found = detect(file.name, file.data)
     if found.kind is FormatKind.PDF:
         return parse_pdf(replace(file, media_type=found.media_type), pdf_limits)

@@ -20,6 +20,7 @@ from ingest_worker.parse.pdf_layout import join_divided_words, split_paragraphs,
 from ingest_worker.parse.pdf_outline import Heading, find_headings, read_outline
 from ingest_worker.parse.pdf_page import PageText, is_garbage, read_page
 from ingest_worker.parse.pdf_second import is_better, second_opinion
+from ingest_worker.parse.pictures import Pictures
 from shared.documents import Element, ElementKind, ParsedDocument, Span
 
 __all__ = ["PdfLimits", "is_garbage", "parse_pdf"]
@@ -57,7 +58,10 @@ def parse_pdf(file: File, limits: PdfLimits) -> ParsedDocument:
         if form is not None:
             # Its one page only asks to wait until a program draws the form.
             pages = [replace(page, text="") for page in pages]
-        elements = [*_elements(pages, page_labels(document, len(pages)), document), *(form or ())]
+        labels = page_labels(document, len(pages))
+        elements = [*_elements(pages, labels, document), *(form or ())]
+        if file.pictures is not None and form is None:
+            _cut_out_pictures(document, pages, labels, file.pictures)
         attached_files(document, file, inside)
         title = document_title(document)
     finally:
@@ -76,6 +80,14 @@ def parse_pdf(file: File, limits: PdfLimits) -> ParsedDocument:
         unread=tuple(inside.unread),
         ocr=ocr.outcome,
     )
+
+
+def _cut_out_pictures(
+    document: pdfium.PdfDocument, pages: Sequence[PageText], labels: Sequence[str | None], pictures: Pictures
+) -> None:
+    from ingest_worker.parse.pdf_pictures import page_pictures  # its library takes a tenth of a second to load
+
+    page_pictures(document, pages, labels, pictures)
 
 
 def _dynamic_form(document: pdfium.PdfDocument, inside: Inside) -> list[Element] | None:

@@ -15,6 +15,7 @@ from ingest_worker.parse.embedded import read_embedded
 from ingest_worker.parse.errors import Unreadable
 from ingest_worker.parse.file import File
 from ingest_worker.parse.inside import Inside
+from ingest_worker.parse.office_pictures import add_blips
 from ingest_worker.parse.ooxml import Office, Relation, relation_id
 from ingest_worker.parse.xmltree import Node, attribute, child, children, descendants, local
 from shared.documents import ElementKind, ParsedDocument, Span
@@ -105,6 +106,7 @@ class _Slide:
     def _shape(self, shape: Node) -> None:
         name = local(shape)
         self.has_pictures = self.has_pictures or name == "pic" or child(shape, "spPr", "blipFill") is not None
+        add_blips(self._file, self._office, self._relations, shape, self._builder)
         if name == "sp":
             self._builder.text(body_text(child(shape, "txBody")))
         elif name == "graphicFrame":

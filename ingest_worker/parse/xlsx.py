@@ -20,6 +20,7 @@ from ingest_worker.parse.errors import Unreadable
 from ingest_worker.parse.file import File
 from ingest_worker.parse.grid import Row, grid_elements
 from ingest_worker.parse.number_format import GENERAL, NumberFormat, read_format, show_number
+from ingest_worker.parse.office_pictures import add_drawing
 from ingest_worker.parse.ooxml import Office, relation_id
 from ingest_worker.parse.xmltree import Node, attribute, child, children, descendants, local
 from shared.documents import ElementKind, ParsedDocument, Span
@@ -52,7 +53,7 @@ def parse(file: File) -> ParsedDocument:
         if (sheet.get("state") or "visible") != "visible":
             warnings.append(f"The sheet {name} is hidden.")
         try:
-            _add_sheet(builder, reader, name, relation.target, relation.kind)
+            _add_sheet(builder, reader, name, relation.target, relation.kind, file)
         except Unreadable as error:
             unread.append(f"The sheet {name} could not be read: {error}")
     if unread and all(element.kind is ElementKind.HEADING for element in builder.elements):
@@ -66,7 +67,7 @@ def parse(file: File) -> ParsedDocument:
     )
 
 
-def _add_sheet(builder: Builder, reader: _Reader, name: str, part: str, kind: str) -> None:
+def _add_sheet(builder: Builder, reader: _Reader, name: str, part: str, kind: str, file: File) -> None:
     builder.span = Span(sheet=name)
     before = len(builder.elements)
     builder.heading(name, 1)
@@ -78,6 +79,7 @@ def _add_sheet(builder: Builder, reader: _Reader, name: str, part: str, kind: st
         for text, table in drawing_parts(reader.office, drawing):
             builder.text(text)
             builder.table(table)
+        add_drawing(file, reader.office, drawing, builder)
     if len(builder.elements) == before + 1:
         del builder.elements[before:]
 
