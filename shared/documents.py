@@ -152,6 +152,20 @@ def _digest(namespace: bytes, *parts: str) -> uuid.UUID:
     return uuid.UUID(bytes=digest.digest()[:16])
 
 
+_CAPTION_MARK = "[Caption of a picture, written by "
+
+
+def caption_text(model: str, said: str) -> str:
+    """The text of a caption: its first line tells who wrote it, so that nobody takes it for the document's own words."""
+    return f"{_CAPTION_MARK}{' '.join(model.split())}]\n{said}"
+
+
+def said_in_caption(text: str) -> str:
+    """What the model said, of a text that `caption_text` made."""
+    first, end, rest = text.partition("\n")
+    return rest if end and first.startswith(_CAPTION_MARK) else text
+
+
 @dataclass(frozen=True, kw_only=True)  # no slots: the digests are computed once and kept
 class Chunk:
     """A passage: its content, which makes its identity, and its place, which does not.
@@ -182,9 +196,13 @@ class Chunk:
 
     @property
     def embedded_text(self) -> str:
-        """What is embedded and made into terms: the context, the heading path or symbol, then the passage."""
+        """What is embedded and made into terms: the context, the heading path or symbol, then the passage.
+
+        Of a caption that is what the model said, without the line that tells people so.
+        """
         heading = self.symbol or self.section_text
-        return "\n".join(part for part in (self.context, heading, self.text) if part)
+        text = said_in_caption(self.text) if self.kind is ChunkKind.CAPTION else self.text
+        return "\n".join(part for part in (self.context, heading, text) if part)
 
     @cached_property
     def input_id(self) -> uuid.UUID:

@@ -146,7 +146,10 @@ def find_documents(connection: Connection[Any], source_id: int, paths: Sequence[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDocument:
-    """All that a job needs to know of its document."""
+    """All that a job needs to know of its document.
+
+    `only_captions`: its latest version has no text of its own. `enrich`: its source lets it go to a paid service.
+    """
 
     document_id: uuid.UUID
     source_id: int
@@ -170,18 +173,25 @@ class JobDocument:
     pinned_version: int | None
     contexts_asked: bool = False
     reprocess: bool = False
+    enrich: bool = True
+    captions_asked: bool = False
+    has_captions: bool = False
+    only_captions: bool = False
 
 
 _FOR_JOBS = """
     SELECT d.document_id, d.source_id, s.name AS source, s.type AS source_type, s.root, d.namespace_id, n.name AS namespace,
            d.audience_id, d.readers, s.readers AS source_readers, s.max_bytes, d.path, d.locator, d.state, d.sha256,
            d.latest_version, v.state AS latest_state, v.fingerprint AS latest_fingerprint, d.served_version, d.pinned_version,
-           coalesce(e.asked, false) AS contexts_asked, d.reprocess
+           coalesce(e.asked, false) AS contexts_asked, d.reprocess, s.enrich, coalesce(c.asked, false) AS captions_asked,
+           EXISTS (SELECT FROM docwell.caption k WHERE k.document_id = d.document_id AND k.caption IS NOT NULL) AS has_captions,
+           coalesce(v.reason_code = 'captions_only', false) AS only_captions
     FROM docwell.document d
     JOIN docwell.source s USING (source_id)
     JOIN docwell.namespace n ON n.namespace_id = d.namespace_id
     LEFT JOIN docwell.version v ON v.document_id = d.document_id AND v.number = d.latest_version
     LEFT JOIN docwell.enrichment e ON e.document_id = d.document_id
+    LEFT JOIN docwell.captioning c ON c.document_id = d.document_id
     WHERE d.document_id = ANY (%s)
 """
 
