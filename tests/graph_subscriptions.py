@@ -31,6 +31,7 @@ class GraphSubscriptions(ABC):
         self.now = now
         self.subscriptions: dict[str, Json] = {}
         self.notices: list[Json] = []
+        self.grants: timedelta | None = None  # no subscription lives longer than that, whatever is asked for
         self._random = random.Random(seed)
         self._numbers = itertools.count(1)
         # Loading the system's certificates takes longer than a test.
@@ -105,6 +106,7 @@ class GraphSubscriptions(ABC):
                 self._shake_hands(asked[name])
         subscription_id = str(uuid.UUID(int=self._random.getrandbits(128)))
         self.subscriptions[subscription_id] = {**asked, "id": subscription_id, "prefer": headers.get("prefer", "")}
+        self._grant(subscription_id)
         return json_answer(self._shown(subscription_id), status=201)
 
     def _shake_hands(self, url: str) -> None:
@@ -120,6 +122,11 @@ class GraphSubscriptions(ABC):
     def _check_life(self, expires: str) -> None:
         if not expires or _moment(expires) <= self.now or _moment(expires) > self.now + LONGEST_LIFE:
             raise Refusal(400, "InvalidRequest", "Subscription expiration can only be 42300 minutes in the future.")
+
+    def _grant(self, subscription_id: str) -> None:
+        one = self.subscriptions[subscription_id]
+        if self.grants is not None and _moment(one["expirationDateTime"]) > self.now + self.grants:
+            one["expirationDateTime"] = (self.now + self.grants).isoformat()
 
     def _shown(self, subscription_id: str) -> Json:
         return {
@@ -144,6 +151,7 @@ class GraphSubscriptions(ABC):
         asked = json.loads(body)
         self._check_life(asked.get("expirationDateTime", ""))
         one["expirationDateTime"] = asked["expirationDateTime"]
+        self._grant(subscription_id)
         return json_answer(self._shown(subscription_id))
 
     def _delete_subscription(self, subscription_id: str, **_: Any) -> Answer:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
 
 import structlog
 from fastapi import APIRouter, Path, Request
@@ -13,9 +16,10 @@ from starlette.responses import Response
 
 from ingest_worker.api.answers import PROBLEMS, Services, answer, services
 from ingest_worker.api.body import read_body
+from ingest_worker.api.group_commit import GroupCommit
 from ingest_worker.api.problems import Malformed, unavailable
-from ingest_worker.catalogue import events
 from ingest_worker.catalogue.asking import Unknown
+from ingest_worker.catalogue.events import Arrived, store_all
 from ingest_worker.catalogue.sources import ensure_source, get_source
 from ingest_worker.hooks import confluence, sharepoint
 from shared.config import ConnectionSettings, Settings
@@ -25,10 +29,26 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=PROBLEMS)
 log = structlog.get_logger(__name__)
 
 MOST_BYTES = 1024 * 1024
+_TIMESTAMP = re.compile(rb'"timestamp"\s*:')
 _LIMIT = "of events"
+
+_AT_ONCE = 64 * 1024
+"""Bytes of a body that is looked at on the event loop: a thread would cost more."""
 
 DATABASE_SECONDS = 2.0
 """How long a sender waits for a free connection: Graph calls an address slow that takes three seconds to answer."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Came:
+    """A delivery that is genuine: one body for each kind of event."""
+
+    source: ConnectionSettings
+    bodies: Mapping[str, bytes]
+    delivery_id: str | None
+
 
 SourceName = Annotated[str, Path(description="The `name` of the source in `[[sources]]`.")]
 EventName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.:-]{1,100}$", description="The event's name (`page_updated`).")]
@@ -124,13 +144,20 @@ async def _confluence(request: Request, name: str, event: str) -> Response:
     signature, token = request.headers.get("x-hub-signature"), request.query_params.get("token")
     if signature is None and token is None and confluence.is_test(body):
         return answer({"status": "test", "stored": 0})
-    confluence.verify(body, signature=signature, token=token, secrets=secrets)
+    await _off_the_loop(body, lambda: confluence.verify(body, signature=signature, token=token, secrets=secrets))
     if confluence.is_test(body):
         return answer({"status": "test", "stored": 0})
-    # Retries and replays have the same bytes, time included. An id in a header would prove nothing: it is not signed.
-    digest = hashlib.sha256(event.encode() + b"\n" + body).hexdigest()
-    stored = await run_in_threadpool(_store, held, source, {event: body}, digest)
-    return answer({"status": "accepted" if stored else "duplicate", "stored": stored}, status=202)
+    delivery_id = await _off_the_loop(body, lambda: _delivery_id(event, body))
+    return await _stored(request, _Came(source=source, bodies={event: body}, delivery_id=delivery_id))
+
+
+def _delivery_id(event: str, body: bytes) -> str | None:
+    """What retries and replays of an event have in common: its bytes. An id in a header would prove nothing: it is not signed.
+
+    None where the body does not say when: events of Forge apps look alike when the same happens to a page again. These are
+    duplicates only while an equal one waits.
+    """
+    return hashlib.sha256(event.encode() + b"\n" + body).hexdigest() if _TIMESTAMP.search(body) else None
 
 
 @router.post("/sharepoint/{source}", status_code=202, responses={**_ACCEPTED, **_HANDSHAKE}, openapi_extra=_SHAREPOINT)
@@ -149,15 +176,14 @@ async def sharepoint_notification(request: Request, source: SourceName) -> Respo
         return _unconfigured(source, "client_state")
     body = await read_body(request, max_bytes=MOST_BYTES, limit=_LIMIT)
     try:
-        found = sharepoint.sort_items(body, secrets)
+        found = await _off_the_loop(body, lambda: sharepoint.sort_items(body, secrets))
     except sharepoint.NotANotification as error:
         raise Malformed(str(error), code=error.code) from None
     if found.dropped:
         log.warning("notifications_dropped", source=source, items=found.dropped, reason="clientState is not one of the source's")
     if not found.bodies:
         return answer({"status": "dropped", "stored": 0}, status=202)
-    stored = await run_in_threadpool(_store, held, settings, found.bodies, None)
-    return answer({"status": "accepted" if stored else "duplicate", "stored": stored}, status=202)
+    return await _stored(request, _Came(source=settings, bodies=found.bodies, delivery_id=None))
 
 
 def _validated(token: str) -> Response:
@@ -192,19 +218,56 @@ def _unconfigured(name: str, key: str) -> Response:
     )
 
 
-def _store(held: Services, source: ConnectionSettings, bodies: dict[str, bytes], delivery_id: str | None) -> int:
-    """Store one event for each kind, all or none; returns how many were not there already."""
+async def _off_the_loop(body: bytes, look: Callable[[], T]) -> T:
+    """What `look` gives; it looks at a body, which takes a thread's time where that is large."""
+    return look() if len(body) <= _AT_ONCE else await run_in_threadpool(look)
+
+
+async def _stored(request: Request, came: _Came) -> Response:
+    stored = await _storing(request)(came)
+    return answer({"status": "accepted" if stored else "duplicate", "stored": stored}, status=202)
+
+
+def _storing(request: Request) -> GroupCommit[_Came, int]:
+    """Where this application's events are stored together."""
+    found = getattr(request.app.state, "events", None)
+    if not isinstance(found, GroupCommit):
+        held = services(request)
+        found = request.app.state.events = GroupCommit[_Came, int](lambda came: _store_all(held, came), _bytes_of)
+    return found
+
+
+def _bytes_of(came: _Came) -> int:
+    return 1000 + sum(map(len, came.bodies.values()))
+
+
+def _store_all(held: Services, came: Sequence[_Came]) -> list[int | Exception]:
+    """Store one event for each kind, all in one transaction; gives for each delivery how many were not there already."""
     with held.pool.connection(timeout=DATABASE_SECONDS) as connection, connection.transaction():
-        source_id = _source_id(connection, source)
-        stored = [
-            events.store(connection, source_id=source_id, kind=kind, delivery_id=delivery_id, body=body)
-            for kind, body in sorted(bodies.items())
-        ]
-    return sum(not one.duplicate for one in stored)
+        ids = {one.source.name: _source_id(connection, one.source) for one in came}
+        rows: list[Arrived] = []
+        ends: list[int] = []
+        for one in came:
+            source_id = ids[one.source.name]
+            if isinstance(source_id, int):
+                rows += [
+                    Arrived(source_id=source_id, kind=kind, delivery_id=one.delivery_id, body=body)
+                    for kind, body in sorted(one.bodies.items())
+                ]
+            ends.append(len(rows))
+        stored = store_all(connection, rows)
+    results: list[int | Exception] = []
+    for one, begin, end in zip(came, [0, *ends], ends, strict=False):
+        unknown = ids[one.source.name]
+        results.append(unknown if isinstance(unknown, Unknown) else sum(not event.duplicate for event in stored[begin:end]))
+    return results
 
 
-def _source_id(connection: Connection[Any], source: ConnectionSettings) -> int:
-    """The source's number; it is made when its events come before whoever reads it has started for the first time."""
+def _source_id(connection: Connection[Any], source: ConnectionSettings) -> int | Unknown:
+    """The source's number, or that there is no such source any more.
+
+    It is made when its events come before whoever reads it has started for the first time.
+    """
     found = get_source(connection, source.name)
     if found is None:
         found = ensure_source(
@@ -218,5 +281,5 @@ def _source_id(connection: Connection[Any], source: ConnectionSettings) -> int:
             enrich=source.enrich,
         )
     elif found.removed_at is not None or found.type != source.type:
-        raise _unknown(source.type, source.name)
+        return _unknown(source.type, source.name)
     return found.source_id

@@ -1,7 +1,8 @@
 """What sources sent to their webhooks, until it has been looked at. All SQL of that table stands here.
 
 An event waits, is taken, and is handled; one that cannot be handled waits again for longer and longer, and after some attempts
-is dead, where a person sees it. Handled ones are kept for some days, so that a delivery that is sent again is known.
+is dead, where a person sees it. Of handled ones kind, delivery id and the body's hash are kept for some days, so that a delivery
+that is sent again is known; the body is not.
 """
 
 from __future__ import annotations
@@ -28,6 +29,16 @@ _LONGEST_WAIT_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """An event as it came. `delivery_id` is equal for deliveries that are the same one sent again; None: nothing tells that."""
+
+    source_id: int
+    kind: str
+    delivery_id: str | None
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """An event as it lies here. `duplicate`: it was there already, and nothing was stored for this delivery."""
 
@@ -35,42 +46,64 @@ class Stored:
     duplicate: bool
 
 
+# In one order for everybody: two who store the same events wait for each other, and never in a circle.
 _STORE: LiteralString = """
     INSERT INTO docwell.event (source_id, kind, delivery_id, body, body_sha256)
-    VALUES (%(source)s, %(kind)s, %(delivery)s, %(body)s, %(sha256)s)
-    ON CONFLICT DO NOTHING RETURNING event_id
+    SELECT * FROM unnest(%(sources)s::integer[], %(kinds)s::text[], %(deliveries)s::text[], %(bodies)s::bytea[],
+                         %(hashes)s::bytea[]) AS came (source_id, kind, delivery_id, body, body_sha256)
+    ORDER BY source_id, body_sha256, kind, delivery_id
+    ON CONFLICT DO NOTHING RETURNING event_id, source_id, kind, delivery_id, body_sha256
 """
 _SAME: LiteralString = """
-    SELECT event_id FROM docwell.event
-    WHERE source_id = %(source)s
-      AND (delivery_id = %(delivery)s OR (state = 'waiting' AND kind = %(kind)s AND body_sha256 = %(sha256)s))
-    ORDER BY event_id LIMIT 1
+    SELECT number, coalesce(
+        (SELECT e.event_id FROM docwell.event e
+         WHERE e.source_id = came.source_id AND e.delivery_id = came.delivery_id),
+        (SELECT e.event_id FROM docwell.event e
+         WHERE e.source_id = came.source_id AND e.kind = came.kind AND e.body_sha256 = came.body_sha256 AND e.state = 'waiting'))
+    FROM unnest(%(sources)s::integer[], %(kinds)s::text[], %(deliveries)s::text[], %(hashes)s::bytea[])
+        WITH ORDINALITY AS came (source_id, kind, delivery_id, body_sha256, number)
 """
 _STORE_TRIES = 5
 
 
-def store(connection: Connection[Any], *, source_id: int, kind: str, delivery_id: str | None, body: bytes) -> Stored:
-    """Keep an event in the caller's transaction; when that has committed the event is not lost any more.
+def store_all(connection: Connection[Any], events: Sequence[Arrived]) -> list[Stored]:
+    """Keep events in the caller's transaction, in one statement; when that has committed they are not lost any more.
 
-    It is a duplicate when its delivery id is known (whatever became of it), or while an event of the same kind and body still
+    One is a duplicate when its delivery id is known (whatever became of it), or while an event of the same kind and body still
     waits. An equal body after that one was taken is news.
     """
-    values = {
-        "source": source_id,
-        "kind": kind,
-        "delivery": delivery_id,
-        "body": body,
-        "sha256": hashlib.sha256(body).digest(),
-    }
+    found: dict[int, Stored] = {}
+    hashes = [hashlib.sha256(event.body).digest() for event in events]
     for _ in range(_STORE_TRIES):
-        row = connection.execute(_STORE, values).fetchone()
-        if row is not None:
-            return Stored(event_id=row[0], duplicate=False)
-        row = connection.execute(_SAME, values).fetchone()
-        if row is not None:
-            return Stored(event_id=row[0], duplicate=True)
-        # The one that it was equal to has been taken between the two statements: it is news now.
+        left = [number for number in range(len(events)) if number not in found]
+        if not left:
+            return [found[number] for number in range(len(events))]
+        values = {
+            "sources": [events[number].source_id for number in left],
+            "kinds": [events[number].kind for number in left],
+            "deliveries": [events[number].delivery_id for number in left],
+            "bodies": [events[number].body for number in left],
+            "hashes": [hashes[number] for number in left],
+        }
+        rows = connection.execute(_STORE, values).fetchall()
+        new = {(source, kind, delivery, bytes(digest)): event_id for event_id, source, kind, delivery, digest in rows}
+        for number in left:
+            event = events[number]
+            event_id = new.pop((event.source_id, event.kind, event.delivery_id, hashes[number]), None)
+            if event_id is not None:
+                found[number] = Stored(event_id=event_id, duplicate=False)
+        if len(rows) == len(left):
+            continue
+        for number, event_id in connection.execute(_SAME, values).fetchall():
+            # Without one that is equal, that was taken between the two statements: then this is news.
+            if event_id is not None:
+                found.setdefault(left[number - 1], Stored(event_id=event_id, duplicate=True))
     raise RuntimeError("An event was neither new nor known, several times over.")
+
+
+def store(connection: Connection[Any], *, source_id: int, kind: str, delivery_id: str | None, body: bytes) -> Stored:
+    """As `store_all`, of one event."""
+    return store_all(connection, [Arrived(source_id=source_id, kind=kind, delivery_id=delivery_id, body=body)])[0]
 
 
 _TAKE: LiteralString = """
@@ -103,6 +136,7 @@ def has_due(connection: Connection[Any], source_id: int) -> bool:
 # Where an equal one has come meanwhile, that one speaks for both.
 _RETURN: LiteralString = """
     UPDATE docwell.event e SET state = CASE WHEN newer THEN 'handled' ELSE 'waiting' END,
+        body = CASE WHEN newer THEN '' ELSE e.body END,
         handled_at = CASE WHEN newer THEN clock_timestamp() END, next_at = clock_timestamp()
     FROM (
         SELECT t.event_id,
@@ -121,23 +155,29 @@ def give_back(connection: Connection[Any], source_id: int) -> None:
 
 
 def finish(connection: Connection[Any], events: Sequence[int]) -> None:
-    """These events were looked at, and what they told of is stored."""
+    """These events were looked at, and what they told of is stored: of their bodies, which name documents, the hash is left."""
     connection.execute(
-        "UPDATE docwell.event SET state = 'handled', handled_at = clock_timestamp(), error = NULL WHERE event_id = ANY (%s)",
+        "UPDATE docwell.event SET state = 'handled', handled_at = clock_timestamp(), error = NULL, body = ''"
+        " WHERE event_id = ANY (%s)",
         (list(events),),
     )
 
 
 _FAIL: LiteralString = """
     UPDATE docwell.event e SET
-        state = CASE WHEN e.attempts >= %(most)s THEN 'dead'
-                     WHEN EXISTS (SELECT 1 FROM docwell.event w WHERE w.source_id = e.source_id AND w.state = 'waiting'
-                                  AND w.kind = e.kind AND w.body_sha256 = e.body_sha256) THEN 'handled'
-                     ELSE 'waiting' END,
+        state = after.state,
+        body = CASE after.state WHEN 'handled' THEN '' ELSE e.body END,
         error = %(error)s,
         handled_at = clock_timestamp(),
         next_at = clock_timestamp() + least(%(first)s * 2 ^ (e.attempts - 1), %(longest)s) * interval '1 second'
-    WHERE event_id = %(event)s RETURNING state
+    FROM (
+        SELECT event_id, CASE WHEN attempts >= %(most)s THEN 'dead'
+                     WHEN EXISTS (SELECT 1 FROM docwell.event w WHERE w.source_id = held.source_id AND w.state = 'waiting'
+                                  AND w.kind = held.kind AND w.body_sha256 = held.body_sha256) THEN 'handled'
+                     ELSE 'waiting' END AS state
+        FROM docwell.event held WHERE event_id = %(event)s
+    ) AS after
+    WHERE e.event_id = after.event_id RETURNING e.state
 """
 
 
@@ -155,18 +195,6 @@ def fail(connection: Connection[Any], event_id: int, error: str, *, most_attempt
     }
     row = connection.execute(_FAIL, values).fetchone()
     return row is not None and row[0] == "dead"
-
-
-def put_off(connection: Connection[Any], events: Sequence[int], until: datetime) -> None:
-    """Let taken events wait until then without counting the attempt: their source cannot be asked now."""
-    for event_id in events:
-        connection.execute(
-            "UPDATE docwell.event e SET attempts = e.attempts - 1, next_at = %(until)s,"
-            " state = CASE WHEN EXISTS (SELECT 1 FROM docwell.event w WHERE w.source_id = e.source_id AND w.state = 'waiting'"
-            "   AND w.kind = e.kind AND w.body_sha256 = e.body_sha256) THEN 'handled' ELSE 'waiting' END"
-            " WHERE event_id = %(event)s AND state = 'taken'",
-            {"event": event_id, "until": until},
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +223,20 @@ def inbox(connection: Connection[Any], source_id: int) -> Inbox:
     if found is None:
         raise RuntimeError("an aggregate gave no row")
     return found
+
+
+def bodies(connection: Connection[Any], source_id: int) -> list[tuple[int, bytes]]:
+    """Number and body of all events of a source whose body is kept."""
+    rows = connection.execute("SELECT event_id, body FROM docwell.event WHERE source_id = %s AND body <> ''", (source_id,))
+    return [(event_id, bytes(body)) for event_id, body in rows]
+
+
+def empty(connection: Connection[Any], events: Sequence[int]) -> None:
+    """Take away what these events said. One that waits says from now on that something has changed, and nothing of what."""
+    connection.execute(
+        "UPDATE docwell.event SET body = '', error = NULL WHERE event_id = ANY (%s)",
+        (list(events),),
+    )
 
 
 _PRUNE: LiteralString = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,18 @@ from typing import Any, LiteralString
 
 from psycopg import Connection
 from psycopg.rows import class_row
+
+_BELOW = "below\x1f"
+
+
+def below(key: str) -> str:
+    """The key of the row that remembers that what stands below `key` could not be listed. It is no thing, and has no document."""
+    return _BELOW + key
+
+
+def is_below(key: str) -> str | None:
+    """The other way round: of which key it is such a row; None: it is that of a thing."""
+    return key.removeprefix(_BELOW) if key.startswith(_BELOW) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +148,11 @@ def record_refused(
     listing: int,
     code: str,
     error: str,
+    retry_at: datetime | None = None,
 ) -> None:
-    """This thing is not taken as it is: it is looked at again when its revisions change."""
+    """This thing is not taken as it is: it is looked at again when its revisions change, or at `retry_at`."""
     values = {"document": document_id, "path": path, "content": content, "facts": facts, "listing": listing, "final": True}
-    more = {"source": source_id, "key": key, "code": code, "error": error, "retry": None}
+    more = {"source": source_id, "key": key, "code": code, "error": error, "retry": retry_at}
     connection.execute(_FAILED, values | more)
 
 
@@ -149,6 +163,50 @@ def record_failed(
     values = {"document": None, "path": path, "content": None, "facts": None, "listing": listing, "final": False}
     more = {"source": source_id, "key": key, "code": code, "error": error[:2000], "retry": retry_at}
     connection.execute(_FAILED, values | more)
+
+
+_SAW_BELOW: LiteralString = """
+    UPDATE docwell.remote_item SET listing = greatest(listing, %(listing)s)
+    WHERE source_id = %(source)s AND starts_with(path, %(path)s)
+"""
+
+
+def saw_below(connection: Connection[Any], source_id: int, path: str, listing: int) -> None:
+    """What stands below this path was not listed: nobody knows whether it is there, so it counts as if it had come."""
+    connection.execute(_SAW_BELOW, {"source": source_id, "path": path.rstrip("/") + "/", "listing": listing})
+
+
+def forget(connection: Connection[Any], source_id: int, keys: Sequence[str]) -> None:
+    """These need not be remembered any more. Not for things that have a document."""
+    connection.execute(
+        "DELETE FROM docwell.remote_item WHERE source_id = %s AND key = ANY (%s) AND document_id IS NULL", (source_id, list(keys))
+    )
+
+
+_FORGET_TROUBLE: LiteralString = """
+    DELETE FROM docwell.remote_item WHERE source_id = %(source)s AND document_id IS NULL AND starts_with(key, %(below)s)
+      AND (path = ANY (%(paths)s) OR split_part(reverse(key), '/', 1) = reverse(%(key)s) OR key = %(below)s || %(key)s)
+"""
+
+
+def forget_trouble(connection: Connection[Any], source_id: int, key: str, *, paths: Sequence[str]) -> None:
+    """Forget that what stands below this thing could not be listed: its path, and the reason, may hold the thing's name."""
+    bare = [re.sub(r"[.][^./]*$", "", path) for path in paths]
+    values = {"source": source_id, "below": _BELOW, "key": key, "paths": [path for path in (*paths, *bare) if path]}
+    connection.execute(_FORGET_TROUBLE, values)
+
+
+_SOUND: LiteralString = """
+    SELECT i.key FROM docwell.remote_item i JOIN docwell.document d USING (document_id)
+    WHERE i.source_id = %s AND i.error IS NULL AND i.gone_at IS NULL AND i.content IS NOT NULL
+      AND d.state NOT IN ('deleted', 'excluded')
+    ORDER BY hashtext(i.key) LIMIT %s
+"""
+
+
+def sound(connection: Connection[Any], source_id: int, *, limit: int) -> list[str]:
+    """Keys of some things that could be taken, from all over the source."""
+    return [row[0] for row in connection.execute(_SOUND, (source_id, limit)).fetchall()]
 
 
 def saw_gone(connection: Connection[Any], source_id: int, keys: Sequence[str]) -> None:
@@ -164,7 +222,7 @@ def saw_gone(connection: Connection[Any], source_id: int, keys: Sequence[str]) -
     )
 
 
-_BELOW: LiteralString = """
+_KNOWN_BELOW: LiteralString = """
     SELECT t.key AS tree, o.key FROM docwell.remote_item t
     JOIN docwell.remote_item o ON o.source_id = t.source_id AND o.key <> t.key AND o.gone_at IS NULL
          AND starts_with(o.path, regexp_replace(t.path, '[.][^./]*$', '') || '/')
@@ -175,7 +233,7 @@ _BELOW: LiteralString = """
 def known_below(connection: Connection[Any], source_id: int, keys: Sequence[str]) -> dict[str, list[str]]:
     """What is known to stand below each of these: its path begins with theirs, without their ending. Without what has nothing."""
     found: dict[str, list[str]] = {}
-    for tree, key in connection.execute(_BELOW, (source_id, list(keys))).fetchall():
+    for tree, key in connection.execute(_KNOWN_BELOW, (source_id, list(keys))).fetchall():
         found.setdefault(tree, []).append(key)
     return found
 
@@ -195,6 +253,20 @@ def not_in_listing(connection: Connection[Any], source_id: int, listing: int) ->
         (source_id, listing),
     )
     return [row[0] for row in rows]
+
+
+_UNSURE: LiteralString = """
+    SELECT i.key FROM docwell.remote_item i
+    WHERE i.source_id = %(source)s AND i.key = ANY (%(keys)s) AND EXISTS (
+        SELECT 1 FROM docwell.remote_item f WHERE f.source_id = i.source_id AND starts_with(f.key, %(below)s) AND f.path <> ''
+        AND f.error IS NOT NULL AND starts_with(i.path, f.path || '/'))
+"""
+
+
+def unsure(connection: Connection[Any], source_id: int, keys: Sequence[str]) -> set[str]:
+    """Those of these keys that stand below something below which not all could be listed."""
+    rows = connection.execute(_UNSURE, {"source": source_id, "keys": list(keys), "below": _BELOW})
+    return {row[0] for row in rows}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +328,7 @@ def forget_facts(connection: Connection[Any], source_id: int, *, too_large: bool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedItem:
-    """A thing that could not be taken, for people."""
+    """A thing that could not be taken, for people. A path that ends with `/…` stands for all that is below it."""
 
     key: str
     path: str
@@ -267,22 +339,24 @@ class FailedItem:
 
 
 _FAILURES: LiteralString = """
-    SELECT key, path, error_code AS code, error, attempts, retry_at FROM docwell.remote_item
-    WHERE source_id = %s AND error IS NOT NULL ORDER BY path, key
+    SELECT CASE WHEN starts_with(key, %(below)s) THEN substr(key, length(%(below)s) + 1) ELSE key END AS key,
+           CASE WHEN starts_with(key, %(below)s) THEN path || '/…' ELSE path END AS path,
+           error_code AS code, error, attempts, retry_at
+    FROM docwell.remote_item WHERE source_id = %(source)s AND error IS NOT NULL ORDER BY path, key
 """
 
 
 def failures(connection: Connection[Any], source_id: int) -> list[FailedItem]:
     """What could not be taken, and why."""
     with connection.cursor(row_factory=class_row(FailedItem)) as cursor:
-        return cursor.execute(_FAILURES, (source_id,)).fetchall()
+        return cursor.execute(_FAILURES, {"source": source_id, "below": _BELOW}).fetchall()
 
 
 def count(connection: Connection[Any], source_id: int) -> Mapping[str, int]:
     """How many things are known, and how many of them could not be taken."""
     row = connection.execute(
-        "SELECT count(*) FILTER (WHERE gone_at IS NULL), count(*) FILTER (WHERE error IS NOT NULL)"
+        "SELECT count(*) FILTER (WHERE gone_at IS NULL AND NOT starts_with(key, %s)), count(*) FILTER (WHERE error IS NOT NULL)"
         " FROM docwell.remote_item WHERE source_id = %s",
-        (source_id,),
+        (_BELOW, source_id),
     ).fetchone()
     return {"known": row[0], "failed": row[1]} if row else {}

@@ -124,6 +124,11 @@ def end_changes(connection: Connection[Any], source_id: int, began: datetime) ->
     connection.execute("UPDATE docwell.remote SET changes_at = %s WHERE source_id = %s", (began, source_id))
 
 
+def want_changes(connection: Connection[Any], source_id: int) -> None:
+    """Ask for what has changed as soon as the source can be asked."""
+    connection.execute("UPDATE docwell.remote SET changes_at = NULL WHERE source_id = %s", (source_id,))
+
+
 _REST: LiteralString = """
     UPDATE docwell.remote SET failures = failures + 1, resume_at = %(until)s, resume_reason = %(reason)s
     WHERE source_id = %(source)s RETURNING failures
@@ -171,3 +176,14 @@ def record_subscription(
     """Keep a connector's notes on what it asked to be told, and when it is to be called again; `state` None: as before."""
     notes = None if state is None else Jsonb(dict(state))
     connection.execute(_SUBSCRIBED, {"source": source_id, "state": notes, "next": next_at, "error": error})
+
+
+def try_subscription_lock(connection: Connection[Any], source_id: int) -> bool:
+    """Whether nobody else renews this source's subscriptions, until `end_subscription_lock` or the end of the connection."""
+    row = connection.execute("SELECT pg_try_advisory_lock(hashtextextended('docwell.subscription', %s))", (source_id,)).fetchone()
+    return row is not None and bool(row[0])
+
+
+def end_subscription_lock(connection: Connection[Any], source_id: int) -> None:
+    """Others may renew them."""
+    connection.execute("SELECT pg_advisory_unlock(hashtextextended('docwell.subscription', %s))", (source_id,))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import Enum
 from typing import Any
 
 import psycopg
@@ -16,7 +15,7 @@ from psycopg import Connection
 
 from ingest_worker.catalogue import remote_items
 from ingest_worker.catalogue.asking import Conflict
-from ingest_worker.catalogue.erasures import ERASED
+from ingest_worker.catalogue.erasures import erased_paths
 from ingest_worker.catalogue.remote_items import KnownItem
 from ingest_worker.intake.keeping import NothingKept
 from ingest_worker.intake.orders import WAIT_SECONDS
@@ -25,65 +24,23 @@ from ingest_worker.intake.read import Gone, Refused
 from ingest_worker.jobs.wake import Wake
 from ingest_worker.sources.naming import fit_path
 from ingest_worker.sources.pace import Stopped
-from ingest_worker.sources.protocol import Item, Source
+from ingest_worker.sources.protocol import Batch, Failure, Item, Source, Trees
+from ingest_worker.sources.steps import FOR_NOW, REFUSED_RETRY_SECONDS, Step, next_step, retry_seconds, waits
 from ingest_worker.sources.store import Resting, Shelf, move_items, refuse_item, store_item
 from shared.database import Pool, first_line, is_away, reachable
-from shared.errors import DocwellError, PermanentError, ServiceUnavailable, TransientError
+from shared.errors import DocwellError, PermanentError, ServiceUnavailable
 
 log = structlog.get_logger(__name__)
 
 MOST_IN_A_ROW = 10
 """So many items that fail one after another are no fault of the items: the source is left alone."""
 
-PATIENT_ATTEMPTS = 3
-"""So often an item may stop its batch because the source says that it is busy; then it waits for itself, and the others go on."""
-
 _WAKE_EVERY = 20
-_FIRST_RETRY_SECONDS = 60.0
-_LONGEST_RETRY_SECONDS = 3600.0
-_PERMANENT_RETRY_SECONDS = 6 * 3600.0
 
+_ERASED_FAILED = "What was erased here could not be looked at. Nothing of it is taken in."
 
-class Step(Enum):
-    """What an item needs."""
-
-    NOTHING = "nothing"
-    FACTS = "facts"
-    READ = "read"
-    WAIT = "wait"
-
-
-def next_step(item: Item, known: KnownItem | None, *, facts: str, now: datetime, whole: bool) -> Step:
-    """Compare an item with what is stored of it. Pure. `whole`: in a listing of everything."""
-    if known is None:
-        return Step.READ
-    if known.state == "excluded":
-        return Step.NOTHING
-    if waits(known, now):
-        return Step.WAIT
-    if known.error_code == ERASED and known.document_id is None:
-        return Step.READ if whole or known.content != item.content else Step.NOTHING
-    is_refused = known.error_code is not None and known.retry_at is None
-    if known.content != item.content or known.content is None:
-        return Step.READ
-    if is_refused:
-        return Step.NOTHING if known.facts == facts and not known.gone else Step.READ
-    if known.document_id is None or known.state == "deleted":
-        return Step.READ
-    return Step.NOTHING if known.facts == facts and not known.gone else Step.FACTS
-
-
-def waits(known: KnownItem, now: datetime) -> bool:
-    """Whether a thing failed so often that it is left alone until its time."""
-    return known.retry_at is not None and known.retry_at > now and known.attempts >= PATIENT_ATTEMPTS
-
-
-def retry_seconds(error: Exception, attempts: int) -> float:
-    """How long an item that failed waits before it is looked at again."""
-    if isinstance(error, TransientError):
-        waits = min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2.0 ** min(attempts, 20))
-        return max(waits, error.retry_after or 0.0)
-    return _PERMANENT_RETRY_SECONDS
+_WITNESSES = 5
+"""So many things that could be taken before are asked for when many others fail: if one of them comes, those are at fault."""
 
 
 @dataclass(kw_only=True)
@@ -100,6 +57,15 @@ class Applier:
     counts: Counter[str] = field(default_factory=Counter)
     _failing: int = 0
     _jobs: int = 0
+    _unlisted: set[str] = field(default_factory=set)
+
+    def apply_batch(self, batch: Batch) -> None:
+        """Store what is there, and note what is gone and what failed.
+
+        Raises: as `apply`.
+        """
+        self.apply(batch.items, batch.gone)
+        self.note_failed(batch.failed)
 
     def apply(self, items: Sequence[Item], gone: Sequence[str] = ()) -> None:
         """Store what is there, and note what is gone. The same thing twice: the last one counts.
@@ -140,20 +106,70 @@ class Applier:
 
         Raises: as `apply`.
         """
+        tree = remote_items.is_below(key)
+        if tree is not None:
+            self._look_below(key, tree)
+            return
         before = self._known([key]).get(key)
-        if before is not None and waits(before, self.clock()):
+        if before is not None and waits(before, self.clock()) and before.error_code not in FOR_NOW:
             return
         try:
             item = self.asked.find(key)
         except (Stopped, Resting):
             raise
         except Exception as error:  # noqa: BLE001 - whatever a connector raises is noted, and raised when it concerns all
-            self._failed(key, None, before, error)
+            self._failed(key, before.path if before is not None else "", before, error)
             return
         if item is None:
             self.note_gone([key])
         else:
             self.apply([item])
+
+    def _look_below(self, key: str, tree: str) -> None:
+        """Ask again for what stands below something."""
+        if not isinstance(self.asked, Trees):
+            with self._connection() as connection:
+                remote_items.forget(connection, self.shelf.source.source_id, [key])
+            return
+        before = self._known([key]).get(key)
+        self._unlisted.discard(key)
+        try:
+            for batch in self.asked.below(tree):
+                self.apply_batch(batch)
+        except (Stopped, Resting):
+            raise
+        except Exception as error:  # noqa: BLE001 - as in `look_at`
+            self._failed(key, before.path if before is not None else "", before, error)
+            return
+        if key not in self._unlisted:
+            with self._connection() as connection:
+                remote_items.forget(connection, self.shelf.source.source_id, [key])
+
+    def note_failed(self, failures: Sequence[Failure]) -> None:
+        """The source could not tell of these. Each is remembered, so that the cursor may go past it.
+
+        Raises:
+            DocwellError: so many fail, one after another, that it is the source's fault.
+        """
+        keys = {remote_items.below(one.key) if one.below else one.key: one for one in failures}
+        known = self._known(list(keys)) if keys else {}
+        now = self.clock()
+        for key, failure in keys.items():
+            before = known.get(key)
+            path = "" if not failure.path else fit_path(failure.path, failure.key)
+            if failure.below:
+                self._unlisted.add(key)
+                if path and not failure.partly:
+                    with self._connection() as connection:
+                        remote_items.saw_below(connection, self.shelf.source.source_id, path, self.shelf.listing)
+            if before is not None and waits(before, now):
+                with self._connection() as connection:
+                    remote_items.saw(connection, self.shelf.source.source_id, [key], self.shelf.listing)
+                continue
+            # Where a document stands is told when it has been moved there.
+            self._failed(
+                key, before.path if before is not None and before.document_id is not None else path, before, failure.error
+            )
 
     def note_gone(self, keys: Sequence[str]) -> None:
         """The source says that these are gone. Whether their documents go is judged with all others."""
@@ -198,7 +214,7 @@ class Applier:
             if isinstance(error, psycopg.Error) and is_away(error):
                 raise
             self._keep_facts(item, known)
-            self._failed(item.key, item, known, error)
+            self._failed(item.key, fit_path(item.path, item.key), known, error)
         else:
             self._failing = 0
         if self._jobs >= _WAKE_EVERY:
@@ -239,7 +255,8 @@ class Applier:
     def _refuse(self, item: Item, known: KnownItem | None, code: str, reason: str) -> None:
         self.counts["refused"] += 1
         with self._connection() as connection:
-            refuse_item(connection, self.shelf, item, known, code=code, reason=reason)
+            retry_at = self.clock() + timedelta(seconds=REFUSED_RETRY_SECONDS) if code in FOR_NOW else None
+            refuse_item(connection, self.shelf, item, known, code=code, reason=reason, retry_at=retry_at)
 
     def _keep_facts(self, item: Item, known: KnownItem | None) -> None:
         """Its bytes cannot be had now, but who may read it is known: that must not wait for them."""
@@ -251,7 +268,7 @@ class Applier:
         except (NothingKept, Conflict, psycopg.DataError) as error:
             log.debug("facts_not_kept", source=self.shelf.source.name, key=item.key, error=str(error))
 
-    def _failed(self, key: str, item: Item | None, known: KnownItem | None, error: Exception) -> None:
+    def _failed(self, key: str, path: str, known: KnownItem | None, error: Exception) -> None:
         """Note that an item could not be taken.
 
         Raises:
@@ -259,12 +276,14 @@ class Applier:
         """
         self.counts["failed"] += 1
         self._failing += 1
-        path = fit_path(item.path, key) if item is not None else known.path if known is not None else ""
         attempts = known.attempts if known is not None else 0
         told = str(error) if isinstance(error, DocwellError) else f"{type(error).__name__}: {first_line(error)}"
         if not isinstance(error, DocwellError):
             log.exception("item_failed", source=self.shelf.source.name, key=key)
         with self._connection() as connection:
+            if erased_paths(connection, self.shelf.source.source_id, {path, f"{path}.md"}):
+                # No name of it may be kept, nor a message that holds it.
+                path, told = "", _ERASED_FAILED
             remote_items.record_failed(
                 connection,
                 self.shelf.source.source_id,
@@ -278,8 +297,25 @@ class Applier:
         concerns_all = isinstance(error, ServiceUnavailable) or getattr(error, "retry_after", None) is not None
         if concerns_all:
             raise error
-        if self._failing >= MOST_IN_A_ROW:
+        if self._failing >= MOST_IN_A_ROW and not self._gives_others():
             raise error if isinstance(error, DocwellError) else PermanentError(told, code="connector_failed")
+
+    def _gives_others(self) -> bool:
+        """Whether the source still gives one of the things that it gave before."""
+        with self._connection() as connection:
+            keys = remote_items.sound(connection, self.shelf.source.source_id, limit=_WITNESSES)
+        for key in keys:
+            try:
+                item = self.asked.find(key)
+                if item is not None:
+                    self.asked.read(item, max_bytes=self.max_bytes)
+                    self._failing = 0
+                    return True
+            except (Stopped, Resting):
+                raise
+            except Exception as error:  # noqa: BLE001 - it is what is asked here
+                log.debug("witness_failed", source=self.shelf.source.name, key=key, error=first_line(error))
+        return False
 
     def _too_large(self, item: Item, size: int) -> str:
         return (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -10,11 +11,13 @@ import structlog
 from ingest_worker.catalogue import events, remote_items
 from ingest_worker.intake.orders import WAIT_SECONDS
 from ingest_worker.sources.apply import Applier
-from ingest_worker.sources.protocol import Event, Hint, Listens, Source, Trees
+from ingest_worker.sources.protocol import Event, Failure, Hint, Listens, Source, Trees, concerns_one
 from shared.database import Pool, reachable
-from shared.errors import DocwellError, PermanentError
+from shared.errors import DocwellError
 
 log = structlog.get_logger(__name__)
+
+_ENDING = re.compile(r"[.][^./]*$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +56,13 @@ class Inbox:
             taken = events.waiting(connection, source_id)
         done: list[int] = []
         keys: dict[str, None] = {}
-        trees: dict[str, list[int]] = {}
+        trees: dict[str, None] = {}
         for event in taken:
             hint = self._read(event, source)
             if hint is None:
                 continue
             keys |= dict.fromkeys((*hint.keys, *hint.trees))
-            for tree in hint.trees:
-                trees.setdefault(tree, []).append(event.event_id)
+            trees |= dict.fromkeys(hint.trees)
             # Of a source that cannot tell what stands below a thing everything has to be looked at.
             wish = replace(hint, everything=hint.everything or bool(hint.trees and not isinstance(source, Trees)))
             if wish.changed or wish.subscribe or wish.everything:
@@ -75,12 +77,12 @@ class Inbox:
         with reachable(), self._pool.connection(timeout=WAIT_SECONDS) as connection:
             after = remote_items.paths(connection, source_id, list(below))
         # What has another place or name gives all below it another place.
-        for key in below:
-            if before.get(key) != after.get(key):
-                trees.setdefault(key, [])
-        unread = self._look_below(source, trees, below, applier)
+        trees |= dict.fromkeys(key for key in below if before.get(key) != after.get(key))
+        if isinstance(source, Trees):
+            for tree in trees:
+                self._look_below(source, tree, before.get(tree, ""), below.get(tree, ()), applier)
         applier.flush()
-        self.finish([event_id for event_id in done if event_id not in unread])
+        self.finish(done)
         return Wish() if hold else self._wish
 
     def release(self) -> list[int]:
@@ -102,28 +104,21 @@ class Inbox:
             subscribe=self._wish.subscribe or hint.subscribe,
         )
 
-    def _look_below(
-        self, source: Source, trees: Mapping[str, Sequence[int]], known: Mapping[str, Sequence[str]], applier: Applier
-    ) -> set[int]:
-        """Look at what stands below these, and at what is known to have stood there; returns the events whose things may not be
-        looked at.
-        """
-        unread: set[int] = set()
-        for tree, asking in trees.items():
-            if not isinstance(source, Trees):
-                break
-            try:
-                came: set[str] = set()
-                for batch in source.below(tree):
-                    applier.apply(batch.items, batch.gone)
-                    came.update(item.key for item in batch.items)
-                for key in known.get(tree, ()):
-                    if key not in came:
-                        applier.look_at(key)
-            except PermanentError as error:
-                unread |= set(asking)
-                self._fail(asking, str(error))
-        return unread
+    def _look_below(self, source: Trees, tree: str, path: str, known: Sequence[str], applier: Applier) -> None:
+        """Look at what stands below this, and at what is known to have stood there. What cannot be listed now is remembered."""
+        came: set[str] = set()
+        try:
+            for batch in source.below(tree):
+                applier.apply_batch(batch)
+                came.update(item.key for item in batch.items)
+        except DocwellError as error:
+            if not concerns_one(error):
+                raise
+            place = _ENDING.sub("", path)
+            applier.note_failed([Failure(key=tree, path=place, error=error, below=True, partly=True)])
+        for key in known:
+            if key not in came:
+                applier.look_at(key)
 
     def give_back(self, source_id: int) -> None:
         """What was taken could not be done now: it waits again."""
@@ -132,7 +127,7 @@ class Inbox:
             events.give_back(connection, source_id)
 
     def _read(self, event: Event, source: Source) -> Hint | None:
-        if not isinstance(source, Listens):
+        if not isinstance(source, Listens) or not event.body:  # what it said was erased
             return Hint(changed=True)
         try:
             return source.interpret(event)

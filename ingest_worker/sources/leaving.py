@@ -16,7 +16,8 @@ from ingest_worker.sources.store import delete_document
 from shared.database import Pool, reachable
 
 MOST_ASKED = 500
-"""Of so many things that did not come in a listing each is asked for before its document goes; more are taken as said."""
+"""Of so many things that did not come in a listing each is asked for before its document goes; more are taken as said, but for
+those below something below which not all could be listed."""
 
 
 def missing(pool: Pool, source: Source, applier: Applier, *, listing: int) -> None:
@@ -25,12 +26,15 @@ def missing(pool: Pool, source: Source, applier: Applier, *, listing: int) -> No
     Raises: as `Applier.apply`.
     """
     with reachable(), pool.connection(timeout=WAIT_SECONDS) as connection:
-        keys = remote_items.not_in_listing(connection, source.source_id, listing)
-    if len(keys) <= MOST_ASKED:
-        for key in keys:
+        found = remote_items.not_in_listing(connection, source.source_id, listing)
+        keys = [key for key in found if remote_items.is_below(key) is None]
+        # What could not be listed once, and did not fail in this listing, was listed.
+        remote_items.forget(connection, source.source_id, [key for key in found if remote_items.is_below(key) is not None])
+        unsure = set(keys) if len(keys) <= MOST_ASKED else remote_items.unsure(connection, source.source_id, keys)
+    for key in keys:
+        if key in unsure:
             applier.look_at(key)
-    else:
-        applier.note_gone(keys)
+    applier.note_gone([key for key in keys if key not in unsure])
 
 
 def settle(pool: Pool, source: Source, applier: Applier) -> str | None:

@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import PurePosixPath
 
 from ingest_worker.catalogue.remote_items import KnownItem
-from ingest_worker.sources.apply import Step, next_step
 from ingest_worker.sources.naming import fit_path
 from ingest_worker.sources.protocol import Item, Source
+from ingest_worker.sources.steps import Step, next_step
 
 EXAMPLES = 10
 

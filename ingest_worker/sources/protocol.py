@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
-from shared.errors import DocwellError
+from shared.errors import ConfigurationError, DocwellError, ServiceUnavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,25 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A thing of which the source does not tell all that an item says, and the error that a person reads.
+
+    It is remembered with its reason and asked for again later, by `find`, so the others go on and the cursor moves. With `below`
+    it is not the thing itself, but what stands below it, that could not be listed: `Trees.below` of this key is called again,
+    which need not be the key of an item. `path` is where it, or what is below it, stands. `partly`: other things below that path
+    did come in the listing, so that of those that did not each is asked for before it is taken for gone.
+    """
+
+    key: str
+    error: DocwellError
+    path: str = ""
+    below: bool = False
+    partly: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Some of what a source has or what has changed there: things that are there, and keys of things that are gone.
+    """Some of what a source has or what has changed there: things that are there, keys of things that are gone, and failures.
 
     `cursor`, when given, is where to go on after this batch; it is stored only when the batch is. `total` is how many things
     the source says that it has, for showing progress, when it says so.
@@ -53,6 +70,7 @@ class Batch:
     gone: Sequence[str] = ()
     cursor: str | None = None
     total: int | None = None
+    failed: Sequence[Failure] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +103,30 @@ class Hint:
 
 class CursorExpired(DocwellError):
     """The source knows this cursor no more: only a look at everything tells what has changed."""
+
+
+_OF_ALL = frozenset(
+    (
+        "anonymous",
+        "connection_broke",
+        "foreign_link",
+        "not_authorised",
+        "not_confluence",
+        "other_host",
+        "throttled",
+        "unauthorized",
+    )
+)
+
+
+def concerns_one(error: Exception) -> bool:
+    """Whether an error met at one thing says nothing of the others, so that it may be a `Failure`: a 403 does, a 401 does not.
+
+    What asks for a pause, or says that the source is away, concerns all of it.
+    """
+    if not isinstance(error, DocwellError) or isinstance(error, CursorExpired | ConfigurationError | ServiceUnavailable):
+        return False
+    return error.code not in _OF_ALL and getattr(error, "retry_after", None) is None
 
 
 @runtime_checkable
@@ -146,7 +188,9 @@ class Subscribes(Protocol):
     def maintain(self, state: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
         """Make or renew what is due; returns the state to be stored (JSON), with `next_at` (ISO 8601), when to call again.
 
-        With `changed` true in it events may have been missed, and `changes` is to be called.
+        With `changed` true in it events may have been missed, and `changes` is to be called. `expires` (ISO 8601), when it is
+        there, is shown to people: when the first of what was asked for ends by itself. The scheduler opens a source of its own
+        for this, also while another process follows it; never do two call this at a time.
         """
         ...
 
@@ -160,6 +204,15 @@ class Trees(Protocol):
 
         What used to be below and is elsewhere now does not come; it is no deletion.
         """
+        ...
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """A source that can tell by a few questions whether it can be followed; of another the beginning of a listing tells."""
+
+    def check(self) -> None:
+        """Raises what following it would: it is away, a secret or permission is wrong, what the settings name is not there."""
         ...
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, LiteralString
 
 from psycopg import Connection
@@ -175,9 +176,18 @@ _MAKE: LiteralString = """
 
 @again_after_conflict
 def refuse_item(
-    connection: Connection[Any], shelf: Shelf, item: Item, known: KnownItem | None, *, code: str, reason: str
+    connection: Connection[Any],
+    shelf: Shelf,
+    item: Item,
+    known: KnownItem | None,
+    *,
+    code: str,
+    reason: str,
+    retry_at: datetime | None = None,
 ) -> None:
     """Note that an item is not taken as it is: its document, made when it is new, is skipped with the reason.
+
+    It is looked at again when it changes, and at `retry_at`.
 
     Of what was erased no name is kept: it gets no document.
 
@@ -202,6 +212,7 @@ def refuse_item(
             listing=shelf.listing,
             code=code,
             error=reason,
+            retry_at=retry_at,
         )
 
 

@@ -30,6 +30,7 @@ from ingest_worker.sources.inbox import Inbox
 from ingest_worker.sources.leaving import missing, settle
 from ingest_worker.sources.pace import Limiter, Stopped, make_client, pause_seconds
 from ingest_worker.sources.protocol import Batch, CursorExpired, Source, Subscribes
+from ingest_worker.sources.renewing import renew
 from ingest_worker.sources.schedule import Due, what_is_due
 from ingest_worker.sources.store import Resting, Shelf, settle_paths
 from shared.config import ConnectionSettings, Settings
@@ -39,7 +40,7 @@ from shared.errors import DocwellError, ServiceUnavailable, TransientError
 log = structlog.get_logger(__name__)
 
 _RETRIES_AT_ONCE = 20
-_SUBSCRIPTION_RETRY = timedelta(minutes=10)
+_OTHERS_RENEW = timedelta(seconds=10)
 
 Opener = Callable[..., Source]
 
@@ -75,6 +76,7 @@ class RemoteSync:
         self._inbox = Inbox(pool)
         self._asked: datetime | None = None
         self._told: str | None = None
+        self._others_renew_until: datetime | None = None
 
     def tick(self) -> bool:
         """Do what is due; False when nothing was.
@@ -103,7 +105,7 @@ class RemoteSync:
             full=self._settings.full_sync_seconds,
             has_events=self._inbox.has_news(row.source_id),
             has_retries=bool(self._due_retries(row, now)),
-            subscribes=self._open is None or isinstance(self._open, Subscribes),
+            subscribes=self._renews(now),
         )
         if not due:
             return False
@@ -172,7 +174,7 @@ class RemoteSync:
     def _do(self, row: SourceRow, remote: Remote, due: Due) -> None:
         source = self._source()
         if due.subscription:
-            due = replace(due, changes=self._subscribe(row, remote, source) or due.changes)
+            due = replace(due, changes=self._subscribe(row, source) or due.changes)
         if due.everything:
             self._everything(row, remote, source)
             return
@@ -181,7 +183,7 @@ class RemoteSync:
         if due.events:
             wish = self._inbox.handle(row.source_id, source, applier)
             if wish.subscribe:
-                wish = replace(wish, changed=self._subscribe(row, remote, source) or wish.changed)
+                wish = replace(wish, changed=self._subscribe(row, source, now_due=True) or wish.changed)
             held = self._inbox.release()
             if wish.everything or (wish.changed and remote.cursor is None):
                 self._everything(row, remote, source)
@@ -220,7 +222,7 @@ class RemoteSync:
         cursor = None
         try:
             for batch in self._batches(stream):
-                applier.apply(batch.items, batch.gone)
+                applier.apply_batch(batch)
                 cursor = batch.cursor or cursor
                 with self._connection() as connection:
                     # Only a first listing can go on where it broke off: what a later one did not reach is not gone.
@@ -241,7 +243,7 @@ class RemoteSync:
         began = self._clock()
         source = applier.asked
         for batch in self._batches(source.changes(cursor)):
-            applier.apply(batch.items, batch.gone)
+            applier.apply_batch(batch)
             with self._connection() as connection:
                 remotes.record_batch(connection, row.source_id, cursor=batch.cursor)
             self._inbox.handle(row.source_id, source, applier, hold=True)
@@ -254,25 +256,19 @@ class RemoteSync:
             self._go_on()
             yield batch
 
-    def _subscribe(self, row: SourceRow, remote: Remote, source: Source) -> bool:
-        """Let the connector ask to be told; whether events may have been missed. A failure stops nothing else."""
+    def _subscribe(self, row: SourceRow, source: Source, *, now_due: bool = False) -> bool:
+        """Let the connector ask to be told; whether events may have been missed. The scheduler may be at it instead."""
         if not isinstance(source, Subscribes):
             return False
-        now = self._clock()
-        error = None
-        state: Any = None
-        next_at = now + _SUBSCRIPTION_RETRY
-        try:
-            state = dict(source.maintain(remote.subscription, now))
-            next_at = datetime.fromisoformat(state["next_at"])
-        except (Stopped, Resting):
-            raise
-        except Exception as failure:  # noqa: BLE001 - whatever it is, changes are found by asking, and people are told
-            error = str(failure) if isinstance(failure, DocwellError) else f"{type(failure).__name__}: {failure}"
-            log.warning("subscription_failed", source=row.name, error=error)
-        with self._connection() as connection:
-            remotes.record_subscription(connection, row.source_id, state=state, next_at=next_at, error=error)
-        return bool(state and state.get("changed"))
+        changed = renew(self._pool, row, source, self._clock, now_due=now_due)
+        self._others_renew_until = self._clock() + _OTHERS_RENEW if changed is None else None
+        return bool(changed)
+
+    def _renews(self, now: datetime) -> bool:
+        """Whether renewing is up to us: not right after somebody else was found to be at it."""
+        if self._others_renew_until is not None and now < self._others_renew_until:
+            return False
+        return self._open is None or isinstance(self._open, Subscribes)
 
     def _end(self, row: SourceRow, applier: Applier, *, began: datetime | None = None) -> None:
         """Judge what is gone, give back paths, and note how it went."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -117,13 +116,24 @@ def test_a_failing_event_yields_to_an_equal_one_that_came_meanwhile(connection: 
     assert [event.event_id for event in events.waiting(connection, source_id)] == [newer.event_id]
 
 
-def test_an_event_that_is_put_off_costs_no_attempt(connection: Connection[Any], source_id: int) -> None:
-    stored = _store(connection, source_id, b"a")
-    for _ in range(events.MOST_ATTEMPTS + 1):
-        events.waiting(connection, source_id)
-        events.put_off(connection, [stored.event_id], datetime.now(UTC) - timedelta(seconds=1))
-    [event] = events.waiting(connection, source_id)
-    assert not events.fail(connection, event.event_id, "once")
+def test_many_are_stored_by_one_statement_and_each_hears_of_its_own(connection: Connection[Any], source_id: int) -> None:
+    known = _store(connection, source_id, b"waits")
+
+    def event(body: bytes, delivery_id: str | None = None) -> events.Arrived:
+        return events.Arrived(source_id=source_id, kind="page_updated", delivery_id=delivery_id, body=body)
+
+    came = [event(b"a", "d1"), event(b"waits"), event(b"a", "d1"), event(b"b"), event(b"b"), event(b"waits", "d2")]
+    found = events.store_all(connection, came)
+    assert [one.duplicate for one in found] == [False, True, True, False, True, True]
+    assert (found[1].event_id, found[2].event_id, found[4].event_id) == (known.event_id, found[0].event_id, found[3].event_id)
+    assert {event.body for event in events.waiting(connection, source_id)} == {b"a", b"b", b"waits"}
+
+
+def test_of_a_handled_event_no_body_is_kept_and_it_is_known_still(connection: Connection[Any], source_id: int) -> None:
+    _store(connection, source_id, b'{"title": "private"}', "d1")
+    events.finish(connection, [event.event_id for event in events.waiting(connection, source_id)])
+    assert connection.execute("SELECT body, octet_length(body_sha256) FROM docwell.event").fetchall() == [(b"", 32)]
+    assert _store(connection, source_id, b'{"title": "private"}', "d1").duplicate
 
 
 def test_only_what_was_handled_long_ago_is_forgotten(connection: Connection[Any], source_id: int) -> None:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from infra.cli import make_app
 from ingest_worker.jobs import table as jobs
 from ingest_worker.parse.cage import CageLimits, ParserCage
 from ingest_worker.pipeline import JobReport, Tools, run_job
+from ingest_worker.sources.running import following, remote_sources
+from shared.config import load_settings
+from shared.database import open_pool
 from shared.embedding.bundled import bundled_model_dir
 from shared.embedding.local import LocalEmbedder
 from tests.conftest import Database
-from tests.notes_server import Notes, serve_notes
+from tests.folders import eventually
+from tests.installing import KIND, install_notes
+from tests.notes_server import TOKEN, Notes, serve_notes
 from tests.remotes import Followed, follow
 
 
@@ -81,3 +89,34 @@ def test_passages_stand_under_what_their_page_stands_under_and_a_move_embeds_not
     followed.notes.delete("7")
     followed.settle(200)
     assert _served(followed) == []
+
+
+def test_a_package_of_another_maker_is_added_followed_and_indexed(
+    database: Database,
+    notes: Notes,
+    embedder: LocalEmbedder,
+    cage: ParserCage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install_notes(tmp_path / "site", monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DOCWELL_DATABASE_URL", database.url)
+    monkeypatch.setenv("DOCWELL_REDIS_URL", f"unix://{tmp_path}/none.sock")
+    (tmp_path / "token").write_text(TOKEN)
+    notes.write("a", "# Cranes\n\nCranes fly south.", "birds/cranes.md")
+    said = ["--set", f"url={notes.url}", "--set", "token_file=token", "--set", "permissions=false"]
+    added = CliRunner().invoke(make_app(), ["sources", "add", "mine", "--type", KIND, *said])
+    assert added.exit_code == 0, (added.output, added.exception)
+    settings, _ = load_settings()
+    woken: list[int] = []
+    with open_pool(database.url, name="test-remote", size=6) as pool:
+        with following(remote_sources(settings), settings, pool, woken.append):
+            eventually(lambda: woken)
+        tools = Tools(settings=settings, pool=pool, cage=cage, embedder=lambda: embedder)
+        with pool.connection() as connection:
+            [job] = jobs.claim(connection, worker="test", lease_seconds=60)
+        assert run_job(job, tools).result == "indexed"
+        with pool.connection() as connection:
+            rows = connection.execute("SELECT path, searchable, url FROM docwell.document").fetchall()
+    assert rows == [("birds/cranes.md", True, f"{notes.url}/notes/a")]

@@ -16,7 +16,7 @@ from ingest_worker.catalogue.remotes import Remote
 from ingest_worker.catalogue.sources import Source
 from ingest_worker.intake.push import checked_path
 from ingest_worker.sources import registry
-from ingest_worker.sources.apply import Step, next_step, retry_seconds
+from ingest_worker.sources.steps import Step, next_step, retry_seconds
 from ingest_worker.sources.naming import facts_revision, fit_path, with_suffix
 from ingest_worker.sources.pace import Limiter, Stopped, breaker_state, pause_seconds, retry_after_seconds
 from ingest_worker.sources.protocol import Item

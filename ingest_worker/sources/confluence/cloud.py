@@ -13,7 +13,8 @@ from ingest_worker.sources.confluence import content
 from ingest_worker.sources.confluence.data_center import found_changes, refuse_anonymous, told_groups
 from ingest_worker.sources.confluence.model import BLOG, PAGE, Attachment, Body, Changed, Level, Node, Page, Readers, Space
 from ingest_worker.sources.confluence.rest import Json, NotThere, Rest, links, number_of, results, text_of, time_of
-from shared.errors import PermanentError
+from ingest_worker.sources.protocol import concerns_one
+from shared.errors import DocwellError, PermanentError
 
 _PAGE_SIZE = 100
 _DEPTH = 5  # levels of descendants in one answer
@@ -99,10 +100,16 @@ class Cloud:
 
     def _page(self, one: Json, kind: str, more: Json, site: str | None) -> Page:
         page_id = text_of(one, "id")
-        labels = content.labels_of(more)
-        known, own = content.restricted_to(more, user=_user, group=self._group) if self._permissions else (True, None)
-        if not known:  # the search's index does not have it yet, or there are more than fit
-            own = content.restriction_or_nobody(self._rest, page_id, user=_user, group=self._group)
+        labels, own, trouble = content.labels_of(more), None, None
+        try:
+            known, own = content.restricted_to(more, user=_user, group=self._group) if self._permissions else (True, None)
+            if not known:  # the search's index does not have it yet, or there are more than fit
+                own = content.restriction_or_nobody(self._rest, page_id, user=_user, group=self._group)
+            labels = labels if labels is not None else self._labels(page_id, kind)
+        except DocwellError as error:
+            if not concerns_one(error):
+                raise
+            trouble = error
         children = more.get("childTypes")
         attached = children.get("attachment") if isinstance(children, dict) else None
         value = attached.get("value") if isinstance(attached, dict) else None
@@ -116,11 +123,12 @@ class Cloud:
             created=time_of(one, "createdAt"),
             parent=text_of(one, "parentId") or None,
             parent_kind=text_of(one, "parentType") or PAGE,
-            labels=labels if labels is not None else self._labels(page_id, kind),
+            labels=labels or (),
             own=own,
             has_attachments=value is not False,
             webui=text_of(links(one), "webui"),
             site=self._site(site),
+            trouble=trouble,
         )
 
     def _site(self, site: str | None) -> str | None:

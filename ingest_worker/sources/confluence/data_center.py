@@ -9,7 +9,8 @@ from urllib.parse import quote
 from ingest_worker.sources.confluence import content
 from ingest_worker.sources.confluence.model import Attachment, Body, Changed, Level, Node, Page, Readers, Space
 from ingest_worker.sources.confluence.rest import Json, NotThere, Rest, is_more, links, number_of, results, text_of, time_of
-from shared.errors import PermanentError, TransientError
+from ingest_worker.sources.protocol import concerns_one
+from shared.errors import DocwellError, PermanentError, TransientError
 
 _PAGE_SIZE = 100
 _OVERLAP = 5
@@ -83,10 +84,16 @@ class DataCenter:
         if kind not in {"page", "blogpost"} or text_of(one, "status") not in {"", "current"} or version is None:
             return None
         page_id = text_of(one, "id")
-        labels = content.labels_of(one)
-        known, own = content.restricted_to(one, user=self._user, group=_group) if self._permissions else (True, None)
-        if not known:
-            own = content.restriction_or_nobody(self._rest, page_id, user=self._user, group=_group)
+        labels, own, trouble = content.labels_of(one), None, None
+        try:
+            known, own = content.restricted_to(one, user=self._user, group=_group) if self._permissions else (True, None)
+            if not known:
+                own = content.restriction_or_nobody(self._rest, page_id, user=self._user, group=_group)
+            labels = labels if labels is not None else self._labels(page_id)
+        except DocwellError as error:
+            if not concerns_one(error):
+                raise
+            trouble = error
         ancestors = one.get("ancestors")
         above = [up for up in ancestors if isinstance(up, dict)] if isinstance(ancestors, list) else []
         children = one.get("children")
@@ -101,11 +108,12 @@ class DataCenter:
             created=time_of(one, "history", "createdDate"),
             parent=text_of(above[-1], "id") if above else None,
             parent_kind="page",
-            labels=labels if labels is not None else self._labels(page_id),
+            labels=labels or (),
             own=own,
             has_attachments=not isinstance(attached, dict) or bool(results(attached)),
             webui=text_of(links(one), "webui"),
             site=None,
+            trouble=trouble,
         )
 
     def _labels(self, page_id: str) -> tuple[str, ...]:

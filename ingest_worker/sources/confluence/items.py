@@ -83,6 +83,11 @@ def attachment_item(
     )
 
 
+def folder_of(page: Page, *, space: Space, above: Sequence[Node]) -> str:
+    """Where what stands below a page stands: its attachments, and other pages with theirs."""
+    return _path([*_folder(page, space, above), name_of(" ".join(page.title.split()) or f"Page {page.page_id}")])
+
+
 def _folder(page: Page, space: Space, above: Sequence[Node]) -> list[str]:
     if page.kind == BLOG:
         day = "" if page.created is None else page.created.strftime("%Y-%m-%d")

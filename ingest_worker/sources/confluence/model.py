@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from shared.errors import DocwellError
+
 Level = frozenset[str]
 """Who may pass one hurdle, as `user:NAME` and `group:NAME`; empty: nobody that we know of."""
 
@@ -37,7 +39,8 @@ class Readers:
 class Node:
     """What a page stands under: a page, or on Cloud a folder, whiteboard or database.
 
-    `own` are those that its own restrictions let read; None: it has none. `parent` is what it stands under itself.
+    `own` are those that its own restrictions let read; None: it has none. `parent` is what it stands under itself. `trouble` says
+    why some of this is not told: then nothing that stands below can be said to be open to anybody.
     """
 
     node_id: str
@@ -45,11 +48,15 @@ class Node:
     parent: str | None
     parent_kind: str
     own: Level | None
+    trouble: DocwellError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page or blog post that is current. `webui` is its address below the site's, `site` the site's as the API tells it."""
+    """A page or blog post that is current. `webui` is its address below the site's, `site` the site's as the API tells it.
+
+    `trouble` says why its labels or restrictions are not told.
+    """
 
     page_id: str
     kind: str
@@ -65,11 +72,19 @@ class Page:
     has_attachments: bool
     webui: str
     site: str | None
+    trouble: DocwellError | None = None
 
     @property
     def node(self) -> Node:
         """It as what others stand under."""
-        return Node(node_id=self.page_id, title=self.title, parent=self.parent, parent_kind=self.parent_kind, own=self.own)
+        return Node(
+            node_id=self.page_id,
+            title=self.title,
+            parent=self.parent,
+            parent_kind=self.parent_kind,
+            own=self.own,
+            trouble=self.trouble,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import httpx
@@ -13,13 +13,13 @@ from ingest_worker.intake.read import Gone, Refused
 from ingest_worker.sources.confluence import events
 from ingest_worker.sources.confluence.cloud import Cloud
 from ingest_worker.sources.confluence.data_center import DataCenter
-from ingest_worker.sources.confluence.items import ATTACHMENT, attachment_item, page_item
-from ingest_worker.sources.confluence.model import BLOG, PAGE, Attachment, Page, Space, Wiki
+from ingest_worker.sources.confluence.items import ATTACHMENT, attachment_item, folder_of, name_of, page_item
+from ingest_worker.sources.confluence.model import BLOG, PAGE, Attachment, Node, Page, Space, Wiki
 from ingest_worker.sources.confluence.rest import NotThere, Rest
 from ingest_worker.sources.confluence.storage import People, to_markdown
 from ingest_worker.sources.confluence.surroundings import LISTING_KEEP, Surroundings
-from ingest_worker.sources.protocol import Batch, CursorExpired, Event, Hint, Item
-from shared.errors import PermanentError
+from ingest_worker.sources.protocol import Batch, CursorExpired, Event, Failure, Hint, Item, concerns_one
+from shared.errors import DocwellError, PermanentError
 from shared.source_settings import ConfluenceSettings
 
 OVERLAP = timedelta(minutes=15)
@@ -28,8 +28,14 @@ OVERLAP = timedelta(minutes=15)
 OLDEST_CURSOR = timedelta(days=30)
 """After that everything is looked at: a search that far back costs as much, and tells neither deletions nor permissions."""
 
+SPACE = "space/"
+FILES = "files/"
+"""What a `Failure` of a whole space, or of a page's attachments, is called: this and the space's key, or the page's id."""
+
 _AHEAD = timedelta(hours=1)
 _PAGES_AT_ONCE = 50
+_MOST_ALONE = 10
+"""When so many pages fail one by one, and none comes, it is not for them."""
 
 log = structlog.get_logger(__name__)
 
@@ -50,12 +56,21 @@ class ConfluenceSource:
         self._around.forget(keep=LISTING_KEEP)
         self._wiki.check_account()
         with self._rest.waiting_out():
-            for space in self._around.spaces():
-                for kind in (PAGE, BLOG) if self._settings.blogs else (PAGE,):
+            spaces = self._around.spaces()
+            for space in spaces:
+                try:
                     # A space that is hidden meanwhile breaks the listing off: it is no reason to take its pages for gone.
-                    for pages in self._wiki.pages(space, kind):
-                        yield from self._batches(pages)
+                    yield from self._space_batches(space)
+                except PermanentError as error:
+                    if not concerns_one(error) or len(spaces) < 2:
+                        raise
+                    yield Batch(failed=[Failure(key=SPACE + space.key, path=name_of(space.key), error=error, below=True)])
         yield Batch(cursor=_cursor(began))
+
+    def _space_batches(self, space: Space) -> Iterator[Batch]:
+        for kind in (PAGE, BLOG) if self._settings.blogs else (PAGE,):
+            for pages in self._wiki.pages(space, kind):
+                yield from self._batches(pages)
 
     def changes(self, cursor: str) -> Iterator[Batch]:
         """See `Source`. What the search finds as modified: neither deletions nor permissions, which `everything` tells."""
@@ -70,21 +85,25 @@ class ConfluenceSource:
             files = [one for one in dict.fromkeys(found.attachments) if one not in seen] if self._settings.attachments else []
             seen.update(fresh, files)
             for first in range(0, len(fresh), _PAGES_AT_ONCE):
-                pages = self._wiki.pages_by_id(fresh[first : first + _PAGES_AT_ONCE])
-                items = [item for page in pages if (item := self._page_item(page)) is not None]
-                if items:
-                    yield Batch(items=items)
-            items = [item for key in files if (item := self.find(key)) is not None]
-            if items:
-                yield Batch(items=items)
+                yield from self._items_of(self._pages_by_id(fresh[first : first + _PAGES_AT_ONCE]))
+            yield from self._items_of(self._found(key) for key in files)
         yield Batch(cursor=_cursor(began))
 
     def below(self, key: str) -> Iterator[Batch]:
-        """See `Trees`: a page's attachments, and the pages below it with theirs."""
+        """See `Trees`: a page's attachments, and the pages below it with theirs; or what could not be listed, by its mark."""
+        if key.startswith(SPACE):
+            for space in self._around.spaces():
+                if space.key == key.removeprefix(SPACE):
+                    yield from self._space_batches(space)
+            return
+        only_files = key.startswith(FILES)
+        key = key.removeprefix(FILES)
         if not (key.isascii() and key.isdigit()):
             return
         for page in self._wiki.pages_by_id([key]):
             yield from self._files([page])
+            if only_files:
+                continue
             for pages in self._wiki.below(page):
                 yield from self._batches(pages)
 
@@ -128,16 +147,79 @@ class ConfluenceSource:
             everything=hint.everything,
         )
 
+    def check(self) -> None:
+        """See `Checks`: the account is known, and sees spaces that the settings mean."""
+        self._wiki.check_account()
+        self._around.forget()
+        self._around.spaces()
+
     def close(self) -> None:
         """See `Source`. The client is the caller's."""
 
     def _batches(self, pages: Sequence[Page]) -> Iterator[Batch]:
         for page in pages:
             self._around.remember(page)
-        items = [item for page in pages if (item := self._page_item(page)) is not None]
-        if items:
-            yield Batch(items=items)
+        yield from self._items_of(pages)
         yield from self._files(pages)
+
+    def _items_of(self, found: Iterable[Page | Item | Failure | None]) -> Iterator[Batch]:
+        """These as one batch. What cannot be told of one of them says nothing of the others."""
+        items: list[Item] = []
+        failed: list[Failure] = []
+        for one in found:
+            made = self._told(one) if isinstance(one, Page) else one
+            if isinstance(made, Item):
+                items.append(made)
+            elif isinstance(made, Failure):
+                failed.append(made)
+        if items or failed:
+            yield Batch(items=items, failed=failed)
+
+    def _told(self, page: Page) -> Item | Failure | None:
+        try:
+            return self._page_item(page)
+        except DocwellError as error:
+            if not concerns_one(error):
+                raise
+            return Failure(key=page.page_id, path=f"{self._place(page)}.md", error=error)
+
+    def _found(self, key: str) -> Item | Failure | None:
+        try:
+            return self.find(key)
+        except DocwellError as error:
+            if not concerns_one(error):
+                raise
+            return Failure(key=key, error=error)
+
+    def _pages_by_id(self, ids: Sequence[str]) -> Iterator[Page | Failure]:
+        """The pages; when not all can be had together, those that can, and which cannot."""
+        waiting, alone, some_came = [list(ids)], 0, False
+        while waiting:
+            wanted = waiting.pop()
+            try:
+                found = self._wiki.pages_by_id(wanted)
+            except DocwellError as error:
+                alone += len(wanted) == 1
+                if not concerns_one(error) or (alone >= _MOST_ALONE and not some_came):
+                    raise
+                if len(wanted) == 1:
+                    yield Failure(key=wanted[0], error=error)
+                else:
+                    half = len(wanted) // 2
+                    waiting += [wanted[half:], wanted[:half]]
+            else:
+                some_came = True
+                yield from found
+
+    def _place(self, page: Page) -> str:
+        """Where what is attached to a page stands, as far as that is known."""
+        space = self._space(page)
+        if space is None:
+            return ""
+        above = self._around.above(page)
+        if any(node.trouble is not None for node in above):
+            return name_of(space.key)
+        return folder_of(page, space=space, above=above)
 
     def _files(self, pages: Sequence[Page]) -> Iterator[Batch]:
         if not self._settings.attachments:
@@ -151,6 +233,11 @@ class ConfluenceSource:
                             yield Batch(items=found)
                 except NotThere:  # the page went meanwhile
                     continue
+                except DocwellError as error:
+                    if not concerns_one(error):
+                        raise
+                    place = self._place(page)
+                    yield Batch(failed=[Failure(key=FILES + page.page_id, path=place, error=error, below=True, partly=True)])
 
     def _find_page(self, key: str) -> Item | None:
         if not (key.isascii() and key.isdigit()):
@@ -169,17 +256,27 @@ class ConfluenceSource:
         space = self._space(page)
         if space is None:
             return None
-        above = self._around.above(page)
-        readers = self._around.readers(page, space, above)
+        above, readers = self._surroundings(page, space)
         return page_item(page, space=space, above=above, readers=readers, base=self._settings.base_url)
 
     def _attachment_item(self, attachment: Attachment, page: Page) -> Item | None:
         space = self._space(page)
         if space is None:
             return None
-        above = self._around.above(page)
-        readers = self._around.readers(page, space, above)
+        above, readers = self._surroundings(page, space)
         return attachment_item(attachment, page, space=space, above=above, readers=readers, base=self._settings.base_url)
+
+    def _surroundings(self, page: Page, space: Space) -> tuple[tuple[Node, ...], tuple[str, ...] | None]:
+        """What a page stands under, and who may read it.
+
+        Raises:
+            DocwellError: it, or something above it, does not tell all that this is made of.
+        """
+        above = self._around.above(page)
+        for trouble in (page.trouble, *(node.trouble for node in above)):
+            if trouble is not None:
+                raise trouble
+        return above, self._around.readers(page, space, above)
 
     def _space(self, page: Page) -> Space | None:
         if page.kind == BLOG and not self._settings.blogs:

@@ -12,7 +12,8 @@ import structlog
 from ingest_worker.sources.confluence.access import passing
 from ingest_worker.sources.confluence.model import Level, Node, Page, Readers, Space, Wiki
 from ingest_worker.sources.confluence.storage import People, mentioned
-from shared.errors import PermanentError
+from ingest_worker.sources.protocol import concerns_one
+from shared.errors import DocwellError, PermanentError
 from shared.source_settings import ConfluenceSettings
 
 KEEP = timedelta(seconds=60)
@@ -132,11 +133,19 @@ class Surroundings:
         return tuple(reversed(found))
 
     def _node(self, node_id: str, kind: str) -> Node:
-        node = self._nodes.get(node_id, lambda: self._wiki.node(node_id, kind))
+        node = self._nodes.get(node_id, lambda: self._asked_node(node_id, kind))
         if node is None:
             log.warning("confluence_parent_hidden", source=self._settings.name, parent=node_id, kind=kind)
             return Node(node_id=node_id, title="", parent=None, parent_kind=kind, own=frozenset())
         return node
+
+    def _asked_node(self, node_id: str, kind: str) -> Node | None:
+        try:
+            return self._wiki.node(node_id, kind)
+        except DocwellError as error:
+            if not concerns_one(error):
+                raise
+            return Node(node_id=node_id, title="", parent=None, parent_kind=kind, own=frozenset(), trouble=error)
 
     def readers(self, page: Page, space: Space, above: Sequence[Node]) -> tuple[str, ...] | None:
         """Who may read a page; None where the source's settings do not ask for permissions."""

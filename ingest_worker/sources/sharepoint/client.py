@@ -11,9 +11,10 @@ import httpx
 import orjson
 
 from ingest_worker.intake.read import Refused
+from ingest_worker.sources.protocol import concerns_one
 from ingest_worker.sources.sharepoint.answers import GraphRefused, NotThere, check, parse_object, retry_after
 from ingest_worker.sources.sharepoint.token import Token
-from shared.errors import PermanentError, ServiceUnavailable, TransientError
+from shared.errors import DocwellError, PermanentError, ServiceUnavailable, TransientError
 from shared.source_settings import SharePointSettings
 
 READS = "Files.Read.All or Sites.Read.All"
@@ -29,6 +30,11 @@ _MOST_STEPS = 5
 """Redirects and broken tries of one download."""
 
 Json = dict[str, Any]
+
+Part = Json | None | PermanentError | TransientError
+"""What came of a part of a batch; None: there is nothing (any more)."""
+
+_UNASKED = TransientError("It was not asked for yet.")
 
 
 class Graph:
@@ -82,40 +88,51 @@ class Graph:
         answer = self._call(method, target, what=what, needs=needs, headers=headers or {}, body=body, tries=1)
         return parse_object(answer.content, what=what)
 
-    def batch(self, paths: Sequence[str], *, what: str, needs: str = READS) -> list[Json | None]:
-        """The objects at many paths, twenty a call, in their order; None: there is nothing (any more)."""
-        found: list[Json | None] = []
+    def batch(self, paths: Sequence[str], *, what: str, needs: str = READS) -> list[Part]:
+        """The objects at many paths, twenty a call, in their order. A part that is refused, or fails time and again, is its
+        error: it costs the others nothing."""
+        found: list[Part] = []
         for start in range(0, len(paths), BATCH):
             found += self._batch(paths[start : start + BATCH], what=what, needs=needs)
         return found
 
-    def _batch(self, paths: Sequence[str], *, what: str, needs: str) -> list[Json | None]:
-        requests = [{"id": str(number), "method": "GET", "url": path} for number, path in enumerate(paths)]
-        answer = self._call("POST", "/$batch", what=what, needs=needs, headers={}, body={"requests": requests})
-        responses = parse_object(answer.content, what=what).get("responses")
-        by_id = {str(one.get("id")): one for one in responses if isinstance(one, dict)} if isinstance(responses, list) else {}
-        found: list[Json | None] = []
-        for number in range(len(paths)):
-            one = by_id.get(str(number))
-            if one is None or not isinstance(one.get("status"), int):
-                raise TransientError(f"The answer to {what} leaves out a part. It is tried again.", code="bad_answer")
-            headers, body = one.get("headers"), one.get("body")
-            try:
-                check(
-                    one["status"],
-                    headers if isinstance(headers, dict) else {},
-                    body if isinstance(body, dict) else {},
-                    what=what,
-                    needs=needs,
-                    now=self._clock(),
-                )
-            except NotThere:
-                found.append(None)
-                continue
-            if not isinstance(body, dict):
-                raise TransientError(f"A part of the answer to {what} is no JSON object. It is tried again.", code="bad_answer")
-            found.append(body)
-        return found
+    def _batch(self, paths: Sequence[str], *, what: str, needs: str) -> list[Part]:
+        found: dict[int, Part] = {}
+        for _ in range(_TRIES):
+            asked = [number for number in range(len(paths)) if isinstance(found.get(number, _UNASKED), TransientError)]
+            if not asked:
+                break
+            requests = [{"id": str(number), "method": "GET", "url": paths[number]} for number in asked]
+            answer = self._call("POST", "/$batch", what=what, needs=needs, headers={}, body={"requests": requests})
+            responses = parse_object(answer.content, what=what).get("responses")
+            by_id = {str(one.get("id")): one for one in responses if isinstance(one, dict)} if isinstance(responses, list) else {}
+            for number in asked:
+                part = self._part(by_id.get(str(number)), what=what, needs=needs)
+                if isinstance(part, DocwellError) and not concerns_one(part):
+                    raise part
+                found[number] = part
+        return [found[number] for number in range(len(paths))]
+
+    def _part(self, one: Json | None, *, what: str, needs: str) -> Part:
+        if one is None or not isinstance(one.get("status"), int):
+            return TransientError(f"The answer to {what} leaves out a part. It is tried again.", code="bad_answer")
+        headers, body = one.get("headers"), one.get("body")
+        try:
+            check(
+                one["status"],
+                headers if isinstance(headers, dict) else {},
+                body if isinstance(body, dict) else {},
+                what=what,
+                needs=needs,
+                now=self._clock(),
+            )
+        except NotThere:
+            return None
+        except (PermanentError, TransientError) as error:
+            return error
+        if not isinstance(body, dict):
+            return TransientError(f"A part of the answer to {what} is no JSON object. It is tried again.", code="bad_answer")
+        return body
 
     def content(self, target: str, *, what: str, max_bytes: int) -> bytes:
         """The bytes behind a `/content` path.
@@ -284,4 +301,4 @@ def link_of(page: Mapping[str, Any], name: str) -> str | None:
     return link if isinstance(link, str) and link else None
 
 
-__all__ = ["BATCH", "READS", "Graph", "GraphRefused", "Json", "link_of", "values_of"]
+__all__ = ["BATCH", "READS", "Graph", "GraphRefused", "Json", "Part", "link_of", "values_of"]

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx
 
 from ingest_worker.intake.read import Gone, Refused
-from ingest_worker.sources.protocol import Batch, CursorExpired, Event, Hint, Item
+from ingest_worker.sources.protocol import Batch, CursorExpired, Event, Failure, Hint, Item, concerns_one
 from ingest_worker.sources.sharepoint import delta, subscriptions
 from ingest_worker.sources.sharepoint import items as graph_items
 from ingest_worker.sources.sharepoint.access import Access
@@ -20,8 +20,11 @@ from ingest_worker.sources.sharepoint.delta import Followed
 from ingest_worker.sources.sharepoint.drives import Drive, find_drives
 from ingest_worker.sources.sharepoint.tree import Known
 from ingest_worker.sources.sharepoint.walk import Walk
-from shared.errors import PermanentError
+from shared.errors import PermanentError, TransientError
 from shared.source_settings import SharePointSettings
+
+_WHOLE = "root"
+"""Stands for an item's id where a whole drive is meant."""
 
 _CURSOR_PAGES = 5
 """After so many pages of changes a cursor is given, so that a break costs no more. Not after each: it tells of each folder."""
@@ -33,7 +36,7 @@ def open_source(settings: SharePointSettings, *, client: httpx.Client, clock: Ca
 
 
 class SharePointSource:
-    """Drives of SharePoint or OneDrive. For one thread. Implements `Source`, `Listens` and `Subscribes`."""
+    """Drives of SharePoint or OneDrive. For one thread. Implements `Source`, `Listens`, `Subscribes` and `Trees`."""
 
     def __init__(self, settings: SharePointSettings, *, client: httpx.Client, clock: Callable[[], datetime]) -> None:
         self._settings = settings
@@ -49,8 +52,9 @@ class SharePointSource:
         and not by that link either.
         """
         followed: dict[str, Followed] = {}
+        closed: list[PermanentError] = []
         for drive in self._find_drives():
-            yield from self._list(drive, followed)
+            yield from self._of_one(drive, self._list(drive, followed), closed)
         yield Batch(cursor=delta.to_cursor(followed))
 
     def changes(self, cursor: str) -> Iterator[Batch]:
@@ -64,12 +68,42 @@ class SharePointSource:
         drives = self._find_drives()
         if followed.keys() - {drive.drive_id for drive in drives}:
             raise CursorExpired("A library that was followed is not there any more: everything is listed again.", code="no_drive")
+        closed: list[PermanentError] = []
         for drive in drives:
-            if drive.drive_id in followed and followed[drive.drive_id].listing is None:
-                yield from self._follow(drive, followed)
-            else:
-                yield from self._list(drive, followed)
+            is_listed = drive.drive_id in followed and followed[drive.drive_id].listing is None
+            found = self._follow(drive, followed) if is_listed else self._list(drive, followed)
+            yield from self._of_one(drive, found, closed)
             yield Batch(cursor=delta.to_cursor(followed))
+
+    def below(self, key: str) -> Iterator[Batch]:
+        """See `Trees`: a folder's documents, at any depth. Of a whole drive only whether it can be read again: what it has comes
+        with the changes."""
+        drive, item_id = self._split(key)
+        if drive is None:
+            return
+        if item_id == _WHOLE:
+            delta.latest(self._graph, drive, sharing=self._settings.permissions)
+            return
+        try:
+            folder = self._graph.get(
+                f"{_item_path(drive, item_id)}?$select={graph_items.SELECT}", what=f"a folder of {drive.name}"
+            )
+        except NotThere:
+            return
+        walk = Walk(self._graph, drive, Known(), self._access(drive), listing=True)
+        walk.take([folder], inheriting=False)
+        yield from walk.below([item_id])
+
+    def _of_one(self, drive: Drive, batches: Iterator[Batch], closed: list[PermanentError]) -> Iterator[Batch]:
+        """The batches of one drive of several; that it may not be read is no reason to stop the others. Where it was followed to
+        stays in the cursor. `closed` are those of before; when all are, it is the source's fault."""
+        try:
+            yield from batches
+        except PermanentError as error:
+            closed.append(error)
+            if not concerns_one(error) or len(closed) == len(self._drives or ()):
+                raise
+            yield Batch(failed=[Failure(key=f"{drive.drive_id}/{_WHOLE}", path=drive.name, error=error, below=True)])
 
     def find(self, key: str) -> Item | None:
         """One document as it is now."""
@@ -88,6 +122,8 @@ class SharePointSource:
             return None
         access = self._access(drive)
         readers = None if access is None else access.of_items([item_id])[item_id]
+        if isinstance(readers, PermanentError | TransientError):
+            raise readers
         return graph_items.to_item(one, drive=drive, below=below, readers=readers)
 
     def read(self, item: Item, *, max_bytes: int) -> bytes:
@@ -126,6 +162,17 @@ class SharePointSource:
         """One subscription for each drive while `public_url` is set; without it none."""
         drives = () if self._settings.public_url is None else self._find_drives()
         return self._subscriptions.maintain(state, drives, now)
+
+    def check(self) -> None:
+        """See `Checks`: the drives are there, their changes may be followed and the permissions on them read."""
+        for drive in self._find_drives():
+            delta.latest(self._graph, drive, sharing=self._settings.permissions)
+            access = self._access(drive)
+            if access is not None:
+                root = self._graph.get(f"/drives/{quote(drive.drive_id, safe='!')}/root?$select=id", what=f"library {drive.name}")
+                readers = access.of_folder(str(root.get("id")))
+                if isinstance(readers, PermanentError | TransientError):
+                    raise readers
 
     def close(self) -> None:
         """Nothing is held: the client is the caller's."""
@@ -180,8 +227,14 @@ class SharePointSource:
         return next((drive for drive in drives if drive.drive_id == drive_id), None), item_id
 
     def _below(self, drive: Drive, one: Json) -> str | None:
-        """The path of an item that was asked for by itself. It is made of the names of the folders above, as everywhere."""
+        """The path of an item that was asked for by itself. It is made of the names of the folders above, as everywhere.
+
+        Raises:
+            PermanentError, TransientError: one of these may not be seen.
+        """
         taken = Walk(self._graph, drive, Known(), None, listing=True).take([one], inheriting=False)
+        for failure in taken.batch.failed:
+            raise failure.error
         return next((item.path.removeprefix(f"{drive.name}/") for item in taken.batch.items), None)
 
     def _check_takeable(self, item: Item, one: Json, max_bytes: int) -> None:

@@ -62,18 +62,20 @@ class Subscriptions:
         self._renew_all = False
         dues = [_renew_at(one) for one in after.values()]
         next_at = min([*dues, now + _LOOK_AGAIN])
-        return {"subscriptions": after, "changed": changed, "next_at": max(next_at, now).isoformat()}
+        told: dict[str, Any] = {"subscriptions": after, "changed": changed, "next_at": max(next_at, now).isoformat()}
+        ends = [moment for one in after.values() if (moment := _expires(one)) is not None]
+        return told | ({"expires": min(ends).isoformat()} if ends else {})
 
     def _keep(self, one: Json, now: datetime) -> Json | None:
         """Renew it when half of its life is over, else see that it is there; None: it is not."""
         path = f"/subscriptions/{quote(str(one['id']), safe='')}"
         try:
             if self._renew_all or now >= _renew_at(one):
-                expires = now + LIFE
-                self._graph.send(
-                    "PATCH", path, {"expirationDateTime": _utc(expires)}, what="the renewal of a subscription", needs=_NEEDS
-                )
-                return {**one, "renewed": _utc(now), "expires": _utc(expires)}
+                asked = {"expirationDateTime": _utc(now + LIFE)}
+                answer = self._graph.send("PATCH", path, asked, what="the renewal of a subscription", needs=_NEEDS)
+                granted = answer.get("expirationDateTime")
+                expires = granted if isinstance(granted, str) else _utc(now + LIFE)
+                return {**one, "renewed": _utc(now), "expires": expires}
             self._graph.get(path, what="a subscription", needs=_NEEDS)
         except NotThere:
             return None
@@ -218,6 +220,14 @@ def _renew_at(one: Json) -> datetime:
     except (KeyError, ValueError):
         return datetime.min.replace(tzinfo=UTC)
     return renewed + (expires - renewed) / 2
+
+
+def _expires(one: Json) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(str(one.get("expires")))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _utc(moment: datetime) -> str:

@@ -6,17 +6,17 @@ What a delta query leaves out is found here: the descendants of folders that mov
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
-from ingest_worker.sources.protocol import Batch, CursorExpired, Item
+from ingest_worker.sources.protocol import Batch, CursorExpired, Failure, Item, concerns_one
 from ingest_worker.sources.sharepoint import items as graph_items
-from ingest_worker.sources.sharepoint.access import Access
+from ingest_worker.sources.sharepoint.access import Access, Readers
 from ingest_worker.sources.sharepoint.answers import NotThere
 from ingest_worker.sources.sharepoint.client import Graph, Json
 from ingest_worker.sources.sharepoint.drives import Drive
 from ingest_worker.sources.sharepoint.tree import Folder, Known, Tree, parent_of
-from shared.errors import TransientError
+from shared.errors import PermanentError, TransientError
 
 _PAGE = 200
 """Children asked for at once: SharePoint's own page."""
@@ -39,6 +39,7 @@ class Walk:
         self._access = access
         self._listing = listing
         self._tree = Tree()
+        self._hidden: dict[str, PermanentError | TransientError] = {}
         self._emptied = 0
         self.known = known
 
@@ -58,8 +59,8 @@ class Walk:
         self._complete([*folders, *(parent_of(one) for one in there.values())])
         again = self._changed(folders)
         documents = [one for one in there.values() if graph_items.is_document(one)]
-        found, lost = self._items(documents, inheriting=inheriting)
-        return Taken(batch=Batch(items=found, gone=[*gone, *lost]), again=again)
+        batch = self._items(documents, inheriting=inheriting)
+        return Taken(batch=replace(batch, gone=[*gone, *batch.gone]), again=again)
 
     def below(self, folder_ids: Iterable[str]) -> Iterator[Batch]:
         """All that stands below these folders now, at any depth."""
@@ -76,6 +77,16 @@ class Walk:
             except NotThere:
                 # Gone since it was listed: the next changes tell.
                 continue
+            except (PermanentError, TransientError) as error:
+                if not concerns_one(error):
+                    raise
+                yield Batch(failed=[self._unlisted(folder_id, error)])
+
+    def _unlisted(self, folder_id: str, error: PermanentError | TransientError) -> Failure:
+        folder = self._tree.folders.get(folder_id)
+        below = None if folder is None or folder.parent is None else self._tree.path(folder.parent, folder.name)
+        path = "" if below is None else f"{self._drive.name}/{below}"
+        return Failure(key=graph_items.key_of(self._drive, folder_id), path=path, error=error, below=True, partly=True)
 
     def check(self) -> None:
         """To be called after the last page.
@@ -122,7 +133,9 @@ class Walk:
                 [f"{self._path(one)}?$select=id,name,folder,package,root,deleted,parentReference" for one in missing], what=what
             )
             for folder_id, answer in zip(missing, answers, strict=True):
-                if answer is not None and "deleted" not in answer:
+                if isinstance(answer, PermanentError | TransientError):
+                    self._hidden[folder_id] = answer
+                elif answer is not None and "deleted" not in answer:
                     self._place(folder_id, answer, inherits=False)
                 if folder_id not in self._tree.folders:
                     lost.add(folder_id)
@@ -136,7 +149,10 @@ class Walk:
         for folder_id in placed:
             folder = self._tree.folders[folder_id]
             was_known = folder_id in self.known
-            changed = self.known.note(folder_id, folder, self._readers_of_folder(folder_id))
+            readers = self._readers_of_folder(folder_id)
+            if folder.parent is None and isinstance(readers, PermanentError | TransientError):
+                raise readers  # of the whole library: it is no matter of single things
+            changed = self.known.note(folder_id, folder, _state_of(readers))
             if not changed or (self._listing and not was_known):
                 continue
             if folder.parent is None:
@@ -148,11 +164,11 @@ class Walk:
                 again.append(folder_id)
         return tuple(again)
 
-    def _readers_of_folder(self, folder_id: str) -> tuple[str, ...] | None:
+    def _readers_of_folder(self, folder_id: str) -> Readers | None:
         return None if self._access is None else self._access.of_folder(self._tree.owner(folder_id))
 
-    def _items(self, documents: list[Json], *, inheriting: bool) -> tuple[list[Item], list[str]]:
-        own: dict[str, tuple[str, ...]] = {}
+    def _items(self, documents: list[Json], *, inheriting: bool) -> Batch:
+        own: dict[str, Readers] = {}
         if self._access is not None:
             apart = [one["id"] for one in documents if not (inheriting and _inherits(one) and parent_of(one) is not None)]
             own = self._access.of_items(apart)
@@ -161,21 +177,26 @@ class Walk:
             )
         found: list[Item] = []
         lost: list[str] = []
+        failed: list[Failure] = []
         for one in documents:
-            parent = parent_of(one)
-            name = one.get("name")
+            parent, name, key = parent_of(one), one.get("name"), graph_items.key_of(self._drive, one["id"])
             if parent is None or not isinstance(name, str):
-                raise TransientError(
-                    f"Item {one['id']} of {self._drive.name} came without name or folder. It is tried again.", code="bad_answer"
-                )
+                what = f"Item {one['id']} of {self._drive.name} came without name or folder. It is tried again."
+                failed.append(Failure(key=key, error=TransientError(what, code="bad_answer")))
+                continue
             self.known.note_child(parent)
             path = self._tree.path(parent, name)
-            if path is None:
-                lost.append(graph_items.key_of(self._drive, one["id"]))
-                continue
+            hidden = self._hidden.get(self._tree.missing(parent) or "")
             readers = own[one["id"]] if one["id"] in own else self._readers_of_folder(parent)
-            found.append(graph_items.to_item(one, drive=self._drive, below=path, readers=readers))
-        return found, lost
+            if hidden is not None:
+                failed.append(Failure(key=key, path=f"{self._drive.name}/{name}", error=hidden))
+            elif path is None:
+                lost.append(key)
+            elif isinstance(readers, PermanentError | TransientError):
+                failed.append(Failure(key=key, path=f"{self._drive.name}/{path}", error=readers))
+            else:
+                found.append(graph_items.to_item(one, drive=self._drive, below=path, readers=readers))
+        return Batch(items=found, gone=lost, failed=failed)
 
     def _children(self, folder_id: str, page: list[Json]) -> tuple[Batch, list[str]]:
         children = {one["id"]: {**one, "parentReference": {"id": folder_id}} for one in page if isinstance(one.get("id"), str)}
@@ -186,12 +207,17 @@ class Walk:
             self._access.fetch_folders(folders)
         for item_id in folders:
             if item_id in self._tree.folders:
-                self.known.note(item_id, self._tree.folders[item_id], self._readers_of_folder(item_id))
-        found, lost = self._items([one for one in children.values() if graph_items.is_document(one)], inheriting=False)
-        return Batch(items=found, gone=lost), [item_id for item_id, one in folders.items() if "folder" in one]
+                self.known.note(item_id, self._tree.folders[item_id], _state_of(self._readers_of_folder(item_id)))
+        documents = [one for one in children.values() if graph_items.is_document(one)]
+        return self._items(documents, inheriting=False), [item_id for item_id, one in folders.items() if "folder" in one]
 
     def _path(self, item_id: str) -> str:
         return f"/drives/{quote(self._drive.drive_id, safe='!')}/items/{quote(item_id, safe='!')}"
+
+
+def _state_of(readers: Readers | None) -> tuple[str, ...] | None:
+    """What is kept of a folder's readers; those that were not told are other ones than any that are."""
+    return ("?",) if isinstance(readers, PermanentError | TransientError) else readers
 
 
 def _inherits(one: Json) -> bool:
