@@ -245,7 +245,8 @@ def enrich(documents: NamesArgument, as_json: output.JsonOption = False) -> None
     wake = output.make_wake()
     with owner_connection() as connection:
         found = _resolve_all(connection, documents)
-        queued = again.ask(connection, [one.document_id for one in found], max_attempts=settings().job_attempts)
+        ids = [one.document_id for one in found]
+        queued = again.ask(connection, ids, max_attempts=settings().job_attempts, afresh=True)
     wake(len(queued))
     jobs = [{"document_id": one.document_id, "path": one.path, "job_id": queued.get(one.document_id)} for one in found]
     if as_json:

@@ -55,7 +55,10 @@ def worker() -> None:
 
 
 def scheduler() -> None:
-    """Apply what webhooks brought, wake what is due, take back the jobs of workers that are gone, renew subscriptions."""
+    """Apply what webhooks brought, wake what is due, take back the jobs of workers that are gone, renew subscriptions, and look
+    after contexts that are ordered in batches.
+    """
+    from ingest_worker.enrich.batch_keeper import keeping_batches
     from ingest_worker.intake.applying import apply_deliveries
     from ingest_worker.jobs.celery_app import make_app
     from ingest_worker.jobs.scheduler import run_scheduler
@@ -74,7 +77,11 @@ def scheduler() -> None:
         daemon=True,
     )
     applier.start()
-    with open_pool(_database(settings), name="docwell-scheduler", size=4) as pool, renewing(settings, pool, stop):
+    with (
+        open_pool(_database(settings), name="docwell-scheduler", size=4) as pool,
+        renewing(settings, pool, stop),
+        keeping_batches(settings, _database(settings), stop),
+    ):
         run_scheduler(settings, pool, wake, stop, rng=random.Random())  # noqa: S311 - jitter, no secret
     applier.join(10)
 

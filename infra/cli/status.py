@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from infra.cli import costs, output
 from infra.cli.context import owner_connection, settings
 from infra.cli.costs import tokens_of
-from ingest_worker.catalogue import json_form, without_vector
+from ingest_worker.catalogue import batches, json_form, without_vector
+from ingest_worker.catalogue.batches import Waiting
 from ingest_worker.catalogue.overview import Status, read_status
 from ingest_worker.catalogue.without_vector import GapCount
 from ingest_worker.reindexing import control
@@ -23,13 +24,15 @@ def status(as_json: output.JsonOption = False) -> None:
         older = count_older(connection, current)
         reindex = control.status(connection, current)
         gaps = without_vector.count_active(connection)
+        waiting = batches.waiting(connection)
     if as_json:
-        output.print_json({**json_form.as_json(found), "older_documents": older, "reindex": reindex, "without_vector": gaps})
+        more = {"older_documents": older, "reindex": reindex, "without_vector": gaps}
+        output.print_json({**json_form.as_json(found), **more, "context_batches": waiting})
     else:
-        _print(found, older, reindex, gaps)
+        _print(found, older, reindex, gaps, waiting)
 
 
-def _print(found: Status, older: int, reindex: Reindex | None, gaps: Sequence[GapCount]) -> None:
+def _print(found: Status, older: int, reindex: Reindex | None, gaps: Sequence[GapCount], waiting: Waiting) -> None:
     model = found.embedding
     output.print_facts(
         [
@@ -44,6 +47,7 @@ def _print(found: Status, older: int, reindex: Reindex | None, gaps: Sequence[Ga
             ("model", "none yet" if model is None else f"{model.model} ({model.provider}, {model.dimension} dimensions)"),
             ("reindex", _reindex(reindex)),
             ("without vectors", costs.gaps_line(gaps)),
+            ("contexts", _contexts(waiting)),
             ("older documents", f"{older} of an older parser or prompt: `docwell reprocess --plan`" if older else None),
             ("database", f"{found.database_bytes / 1024**2:,.1f} MiB, schema {found.schema_version}"),
         ]
@@ -80,6 +84,17 @@ def _print(found: Status, older: int, reindex: Reindex | None, gaps: Sequence[Ga
             ),
             empty="",
         )
+
+
+def _contexts(waiting: Waiting) -> str | None:
+    """What is still to come in batches; None when nothing is."""
+    said = []
+    if waiting.passages or waiting.batches:
+        since = "" if waiting.since is None else f", the oldest since {waiting.since:%Y-%m-%d %H:%M} UTC"
+        said.append(f"{waiting.passages} passages in {waiting.batches} batches{since}")
+    if waiting.documents:
+        said.append(f"{waiting.documents} documents to be ordered")
+    return "; ".join(said) or None
 
 
 def _reindex(found: Reindex | None) -> str | None:

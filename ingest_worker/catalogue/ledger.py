@@ -77,25 +77,29 @@ class Spent:
         return Spent(tokens=self.tokens + other.tokens, money=self.money + other.money)
 
 
-_SUM: LiteralString = """
-    SELECT coalesce(sum(input_tokens + output_tokens + cache_read_tokens + cache_write_tokens), 0)::bigint AS tokens,
-           coalesce(sum(money), 0) AS money
-    FROM docwell.ledger
+# Of what is in batches it is known what it will take at most.
+_SPENT: LiteralString = """
+    SELECT coalesce(sum(tokens), 0)::bigint AS tokens, coalesce(sum(money), 0) AS money
+    FROM (SELECT input_tokens + output_tokens + cache_read_tokens + cache_write_tokens AS tokens, money
+          FROM docwell.ledger WHERE kind = ANY (%(kinds)s) AND {paid}
+          UNION ALL
+          SELECT tokens, money FROM docwell.context_order WHERE 'context' = ANY (%(kinds)s) AND {ordered}) AS counted
 """
+_SPENT_TODAY: LiteralString = _SPENT.format(paid="day = (now() AT TIME ZONE 'UTC')::date", ordered="true")
+_SPENT_ON: LiteralString = _SPENT.format(paid="document_id = %(document)s", ordered="document_id = %(document)s")
 
 
 def spent_today(connection: Connection[Any], kinds: Collection[Kind]) -> Spent:
-    """What calls of these kinds took since midnight (UTC), for all documents."""
-    query = _SUM + " WHERE day = (now() AT TIME ZONE 'UTC')::date AND kind = ANY (%s)"
-    return _spent(connection, query, (list(kinds),))
+    """What calls of these kinds took since midnight (UTC), for all documents, and what is ordered in batches and yet to come."""
+    return _spent(connection, _SPENT_TODAY, {"kinds": list(kinds)})
 
 
 def spent_on(connection: Connection[Any], document_id: uuid.UUID, kinds: Collection[Kind]) -> Spent:
-    """What calls of these kinds ever took for a document."""
-    return _spent(connection, _SUM + " WHERE document_id = %s AND kind = ANY (%s)", (document_id, list(kinds)))
+    """What calls of these kinds ever took for a document, and what is ordered for it in batches and yet to come."""
+    return _spent(connection, _SPENT_ON, {"kinds": list(kinds), "document": document_id})
 
 
-def _spent(connection: Connection[Any], query: LiteralString, values: tuple[Any, ...]) -> Spent:
+def _spent(connection: Connection[Any], query: LiteralString, values: dict[str, Any]) -> Spent:
     with connection.cursor(row_factory=class_row(Spent)) as cursor:
         return cursor.execute(query, values).fetchone() or Spent(tokens=0, money=Decimal(0))
 

@@ -45,9 +45,16 @@ def as_served(connection: Connection[Any], document: JobDocument) -> NewVersion 
     )
 
 
-def ask(connection: Connection[Any], wanted: Sequence[uuid.UUID], *, max_attempts: int) -> dict[uuid.UUID, uuid.UUID]:
-    """Queue a look for missing contexts: `{document_id: job_id}`. Documents that are not served as they are now are left out."""
+def ask(
+    connection: Connection[Any], wanted: Sequence[uuid.UUID], *, max_attempts: int, afresh: bool = False
+) -> dict[uuid.UUID, uuid.UUID]:
+    """Queue a look for missing contexts: `{document_id: job_id}`. Documents that are not served as they are now are left out.
+
+    `afresh`: a person asks, so passages that failed are tried again at once.
+    """
     with connection.transaction():
+        if afresh:
+            contexts.forget_failures(connection, wanted)
         asked = contexts.ask(connection, wanted)
         queued = jobs.enqueue(connection, asked, max_attempts=max_attempts)
         documents.record_queued(connection, *queued)
@@ -59,5 +66,5 @@ def ask_for_due(connection: Connection[Any], settings: Settings) -> int:
     if settings.context_prefixes == "off":
         return 0
     with connection.transaction():
-        due = contexts.take_due(connection, limit=_AT_ONCE)
+        due = contexts.take_due(connection, limit=_AT_ONCE, orders=settings.context_batches == "off")
         return len(ask(connection, due, max_attempts=settings.job_attempts)) if due else 0

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from decimal import Decimal
 
-from ingest_worker.catalogue.ledger import Spent
+from ingest_worker.catalogue.ledger import Kind, Spent
 from shared.config import Settings
 from shared.prices import Price, TokenUse, cost
+
+KINDS: tuple[Kind, ...] = ("context", "caption")
+"""The calls that share the budgets."""
+
+NOTHING = Spent(tokens=0, money=Decimal(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +55,18 @@ def limits(settings: Settings) -> tuple[Limit, Limit]:
     )
 
 
-def worth(prices: Mapping[str, Price], model: str, use: TokenUse) -> Spent:
+def reason_of(refusal: str) -> str:
+    """A sentence for the code of a refusal."""
+    whose, setting = ("today", "DAILY") if refusal == "daily_budget" else ("for this document", "DOCUMENT")
+    return f"The budget {whose} (DOCWELL_ENRICH_{setting}_…) does not allow another call."
+
+
+def seconds_to_midnight(now: datetime) -> float:
+    """Until there is a new daily budget; `now` is in UTC."""
+    midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    return (midnight - now).total_seconds() + 1
+
+
+def worth(prices: Mapping[str, Price], model: str, use: TokenUse, *, in_batch: bool = False) -> Spent:
     """What a use comes to; money without a price counts as none, and the settings refuse a budget in money then."""
-    return Spent(tokens=use.tokens, money=cost(prices, model, use) or Decimal(0))
+    return Spent(tokens=use.tokens, money=cost(prices, model, use, in_batch=in_batch) or Decimal(0))

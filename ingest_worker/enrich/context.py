@@ -14,6 +14,9 @@ from shared.documents import Chunk
 from shared.errors import ConfigurationError, DocwellError, PermanentError, TransientError
 from shared.prices import TokenUse
 
+CACHEABLE_TOKENS = 4_096
+"""What Claude Haiku 4.5 takes into its cache at least; other models take less, and cost less then."""
+
 _MOST_REFUSED = 3
 """So many requests refused one after the other are no passage's fault."""
 

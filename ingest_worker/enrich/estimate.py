@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from ingest_worker.enrich.context import estimate
+from ingest_worker.enrich.batch_choice import in_batch, is_cheaper_in_batch
+from ingest_worker.enrich.context import CACHEABLE_TOKENS, estimate
 from ingest_worker.enrich.prompt import split_document
 from shared.config import Settings
 from shared.documents import Chunk
 from shared.prices import TokenUse, cost
-
-_CACHEABLE_TOKENS = 4_096
-"""What Claude Haiku 4.5 takes into its cache at least; other models take less, and cost less then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +39,13 @@ def estimate_load(documents: Sequence[tuple[str, str | None, Sequence[Chunk]]], 
 
     Tokens are those of the bundled tokenizer; a model's own count differs by a tenth or two.
     """
-    context = TokenUse()
+    on_the_way, batched = TokenUse(), TokenUse()
     for path, title, chunks in documents:
-        context += _contexts(path, title, chunks, settings)
+        now, later = _contexts(path, title, chunks, settings)
+        on_the_way, batched = on_the_way + now, batched + later
+    context = on_the_way + batched
+    model = settings.context_model
+    money = [cost(settings.prices, model, on_the_way), cost(settings.prices, model, batched, in_batch=batched != TokenUse())]
     is_paid = settings.embedding_provider == "openai"
     with_contexts = context.output_tokens if settings.context_prefixes == "on" else 0
     embedding = TokenUse(input_tokens=sum(chunk.tokens for *_, chunks in documents for chunk in chunks) + with_contexts)
@@ -58,22 +60,26 @@ def estimate_load(documents: Sequence[tuple[str, str | None, Sequence[Chunk]]], 
             money=cost(settings.prices, embedder, embedding) if is_paid else Decimal(0),
         ),
         context=Share(
-            model=settings.context_model,
+            model=model,
             is_on=settings.context_prefixes == "on",
             use=context,
-            money=cost(settings.prices, settings.context_model, context),
+            money=None if None in money else sum(filter(None, money), Decimal(0)),
         ),
     )
 
 
-def _contexts(path: str, title: str | None, chunks: Sequence[Chunk], settings: Settings) -> TokenUse:
+def _contexts(path: str, title: str | None, chunks: Sequence[Chunk], settings: Settings) -> tuple[TokenUse, TokenUse]:
+    """What the contexts of a document use on the way, and in batches."""
+    parts = split_document(chunks, path=path, title=title, window_tokens=settings.context_window_tokens)
+    places = set({chunk.chunk_id: place for place, chunk in reversed(list(enumerate(chunks)))}.values())
+    price = settings.prices.get(settings.context_model)
+    if settings.context_batches == "all" or (
+        settings.context_batches == "auto" and is_cheaper_in_batch(parts, chunks, places, price)
+    ):
+        return TokenUse(), sum((asking.use for asking in in_batch(parts, chunks, places)), TokenUse())
     use = TokenUse()
-    seen: set[object] = set()
-    for part in split_document(chunks, path=path, title=title, window_tokens=settings.context_window_tokens):
-        is_first = True
-        for chunk in chunks[part.first : part.last]:
-            if chunk.chunk_id not in seen:
-                seen.add(chunk.chunk_id)
-                use += estimate(part, chunk, is_first=is_first, is_cached=part.tokens >= _CACHEABLE_TOKENS)
-                is_first = False
-    return use
+    for part in parts:
+        own = [place for place in range(part.first, part.last) if place in places]
+        for number, place in enumerate(own):
+            use += estimate(part, chunks[place], is_first=number == 0, is_cached=part.tokens >= CACHEABLE_TOKENS)
+    return use, TokenUse()

@@ -15,10 +15,11 @@ import structlog
 
 from ingest_worker.catalogue import contexts, ledger
 from ingest_worker.catalogue.contexts import Progress, Subject
+from ingest_worker.enrich.batch_wish import Left, left_to_batches
 from ingest_worker.enrich.budget import Budget, Limit, limits, worth
 from ingest_worker.enrich.context import Orders, Stop, buy
 from ingest_worker.enrich.model import Answer, ContextModel, open_model
-from ingest_worker.enrich.prompt import PROMPT_VERSION, split_document
+from ingest_worker.enrich.prompt import PROMPT_VERSION, Part, split_document
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.publish import NewVersion
@@ -104,8 +105,9 @@ class Enricher:
             bought = contexts.bought(connection, document_id, version.audience_id, unknown, prompt=PROMPT_VERSION)
         have = bought if subject.asked else on_rows | bought
         purchase = _Purchase(wanted, subject, have, settings, pool, now=self._now)
+        left = purchase.leave_to_batches(on_rows)
         stop = self._buy(purchase, settings) if purchase.missing else None
-        purchase.note(stop)
+        purchase.note(stop, left)
         return replace(_with_contexts(version, on_rows | purchase.have), contexts=True)
 
     def _buy(self, purchase: _Purchase, settings: Settings) -> Stop | None:
@@ -167,15 +169,35 @@ class _Purchase:
     def _chunks(self) -> Sequence[Chunk]:
         return self._version.chunks
 
-    def buy(self, model: ContextModel, *, clock: Callable[[], float]) -> Stop | None:
-        """Ask for what is missing; returns what ended it early."""
-        self._model_name = model.name
-        parts = split_document(
+    def leave_to_batches(self, on_rows: Mapping[uuid.UUID, str]) -> Left:
+        """What is missing no more for now, since a batch will bring it."""
+        if not self.missing:
+            return Left(now=())
+        with self._pool.connection() as connection:
+            left = left_to_batches(
+                connection,
+                self._job.document_id,
+                self._version.audience_id,
+                self._chunks,
+                self._parts(),
+                self.missing,
+                self._settings,
+                at_once=any(self._chunks[place].chunk_id in on_rows for place in self.missing),
+            )
+        self.missing = list(left.now)
+        return left
+
+    def _parts(self) -> list[Part]:
+        return split_document(
             self._chunks,
             path=self._subject.path,
             title=self._version.title or self._subject.title,
             window_tokens=self._settings.context_window_tokens,
         )
+
+    def buy(self, model: ContextModel, *, clock: Callable[[], float]) -> Stop | None:
+        """Ask for what is missing; returns what ended it early."""
+        self._model_name = model.name
         orders = Orders(
             refusal=self._refusal,
             keep=self._keep,
@@ -183,7 +205,7 @@ class _Purchase:
             seconds=self._settings.enrich_seconds,
             clock=clock,
         )
-        return buy(model, self._chunks, parts, self.missing, orders)
+        return buy(model, self._chunks, self._parts(), self.missing, orders)
 
     def _refusal(self, use: TokenUse) -> Stop | None:
         daily, document = self._limits
@@ -240,7 +262,7 @@ class _Purchase:
             money=cost(self._settings.prices, self._model_name, use),
         )
 
-    def note(self, stop: Stop | None) -> None:
+    def note(self, stop: Stop | None, left: Left) -> None:
         """Write how far it came, and when the rest is asked for."""
         distinct = {chunk.chunk_id for chunk in self._chunks}
         have = len(distinct & self.have.keys())
@@ -252,6 +274,8 @@ class _Purchase:
             code, reason = "passages_failed", f"{len(self._failed)} passages have no context: {next(iter(self._failed.values()))}"
             attempts = self._subject.attempts + 1
             due = _FAILED_SECONDS * 4.0 ** (attempts - 1) if attempts < _MOST_ATTEMPTS else None
+        elif left.stop is not None:
+            code, reason, due, attempts = left.stop.code, left.stop.reason, left.due_seconds, self._subject.attempts
         progress = Progress(
             state="complete" if have == len(distinct) else "partial" if have else "none",
             chunks=len(distinct),
@@ -260,6 +284,7 @@ class _Purchase:
             reason=reason,
             attempts=attempts,
             due_seconds=due,
+            order_seconds=left.order_seconds,
         )
         with self._pool.connection() as connection:
             contexts.note_progress(connection, self._job.document_id, progress)

@@ -1,0 +1,55 @@
+"""What contexts come to in a batch and outside of one, and which is cheaper. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from ingest_worker.enrich.context import CACHEABLE_TOKENS, estimate
+from ingest_worker.enrich.prompt import Part
+from shared.documents import Chunk
+from shared.prices import Price, TokenUse
+
+_USUAL = Price(input=Decimal(1), output=Decimal(5), cache_read=Decimal("0.1"), cache_write=Decimal("1.25"), batch=Decimal("0.5"))
+"""How the service's prices stand to each other for its models of 2026, where the owner has set none."""
+
+_ALL_KINDS = TokenUse(input_tokens=1, output_tokens=1, cache_read_tokens=1, cache_write_tokens=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """A request of a batch: the part that is shown for the passage at this place, and what that takes at most.
+
+    `is_cached`: others show the same part, so it is worth writing to the cache.
+    """
+
+    place: int
+    part: Part
+    is_cached: bool
+    use: TokenUse
+
+
+def in_batch(parts: Sequence[Part], chunks: Sequence[Chunk], missing: Collection[int]) -> Iterator[Asking]:
+    """The requests for the `missing` chunks, by their place. Requests of a batch run together, so none counts on the cache."""
+    wanted = set(missing)
+    for part in parts:
+        places = [place for place in range(part.first, part.last) if place in wanted]
+        is_cached = len(places) > 1 and part.tokens >= CACHEABLE_TOKENS
+        for place in places:
+            use = estimate(part, chunks[place], is_first=True, is_cached=is_cached)
+            yield Asking(place=place, part=part, is_cached=is_cached, use=use)
+
+
+def is_cheaper_in_batch(parts: Sequence[Part], chunks: Sequence[Chunk], missing: Collection[int], price: Price | None) -> bool:
+    """Whether these contexts cost less in a batch that never reads the cache than one after the other, where all but the first
+    request of a part do.
+    """
+    prices = price if price is not None and price.cost(_ALL_KINDS, in_batch=True) is not None else _USUAL
+    later = sum((asking.use for asking in in_batch(parts, chunks, missing)), TokenUse())
+    now = TokenUse()
+    for part in parts:
+        places = [place for place in range(part.first, part.last) if place in missing]
+        for number, place in enumerate(places):
+            now += estimate(part, chunks[place], is_first=number == 0, is_cached=part.tokens >= CACHEABLE_TOKENS)
+    return (prices.cost(later, in_batch=True) or Decimal(0)) < (prices.cost(now) or Decimal(0))

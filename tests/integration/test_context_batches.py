@@ -1,0 +1,408 @@
+"""Contexts that are ordered in batches: over the real SDK from the stand-in's Message Batches API, into the real database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest_worker.catalogue import batches, ledger
+from ingest_worker.enrich.again import ask, ask_for_due
+from ingest_worker.enrich.batch_keeper import BatchKeeper
+from ingest_worker.enrich.batch_orders import Pack
+from ingest_worker.enrich.batch_service import AnthropicBatches, Came
+from ingest_worker.erasure import erase
+from ingest_worker.parse.cage import CageLimits, ParserCage
+from shared.errors import ServiceUnavailable
+from tests.anthropic_contexts import describe, passage_of
+from tests.anthropic_stand_in import KEY, StandIn, anthropic_stand_in
+from tests.anthropic_wire import Fault, says
+from tests.conftest import Database
+from tests.shop import Shop, open_shop, sections
+
+
+@pytest.fixture(scope="module")
+def cage() -> Iterator[ParserCage]:
+    with ParserCage(CageLimits()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[StandIn]:
+    with anthropic_stand_in() as service:
+        yield service
+
+
+@pytest.fixture
+def model(running: StandIn) -> StandIn:
+    running.clear()
+    running.otherwise = describe
+    return running
+
+
+@dataclass(kw_only=True)
+class BatchShop:
+    """A shop that orders contexts in batches, and one who looks after them."""
+
+    shop: Shop
+
+    def tick(self, **options: Any) -> None:
+        """A round of a process that has just begun: nothing is known but what is written down, and no pause is kept."""
+        self.shop.connection.execute("UPDATE docwell.context_batch SET next_look = now()")
+        keeper = BatchKeeper(
+            self.shop.tools.settings, self.shop.tools.pool, **{"open_service": self.service, "gather_seconds": 0.0, **options}
+        )
+        keeper.tick()
+        keeper.close()
+
+    def service(self, _settings: Any) -> AnthropicBatches:
+        return AnthropicBatches(model="claude-haiku-4-5", api_key=KEY, base_url=self.shop.model.url)
+
+    def bring(self) -> None:
+        """The service works off what it has; the answers come, and documents are read again."""
+        self.shop.model.batches.finish(self.shop.model)
+        self.tick()
+        self.shop.work()
+
+    def asked(self) -> list[str]:
+        """The passages that were worked off, each as often as it was paid for."""
+        return sorted(passage_of(received) for received in self.shop.model.requests)
+
+    def paid(self) -> int:
+        return int(self.shop.one("SELECT coalesce(sum(calls), 0) FROM docwell.ledger")[0])
+
+    def texts(self, *paths: str) -> list[str]:
+        return sorted({text for path in paths for text, _ in self.shop.served(path)})
+
+    def waiting(self) -> tuple[int, int, int]:
+        found = batches.waiting(self.shop.connection)
+        return found.documents, found.batches, found.passages
+
+
+@pytest.fixture
+def ordering(database: Database, tmp_path: Path, cage: ParserCage, model: StandIn) -> Iterator[BatchShop]:
+    with open_shop(database.url, tmp_path, cage, model, context_batches="all") as shop:
+        yield BatchShop(shop=shop)
+
+
+def test_documents_are_served_at_once_and_get_their_contexts_at_half_the_price_when_the_batch_has_ended(
+    ordering: BatchShop,
+) -> None:
+    shop = ordering.shop
+    shop.write("a.md", "# A\n\n" + "\n".join(sections(4)))
+    shop.write("b.md", "# B\n\nThe meadow is green.\n")
+    assert [report.result for report in shop.take("a.md", "b.md")] == ["indexed", "indexed"]
+    assert all(context is None for path in ("a.md", "b.md") for _, context in shop.served(path))
+    assert (shop.standing("a.md").state, shop.standing("a.md").reason_code) == ("none", "batch")
+    ordering.tick(gather_seconds=300.0)
+    assert shop.model.batches.all == [], "it waits for others"
+    ordering.tick()
+    (batch,) = shop.model.batches.all
+    passages = ordering.texts("a.md", "b.md")
+    assert (len(batch.requests), ordering.waiting()) == (len(passages), (0, 1, len(passages)))
+    ordering.tick()
+    assert len(shop.model.batches.all) == 1
+    assert shop.model.requests == []
+
+    ordering.bring()
+    assert ordering.asked() == passages
+    assert all(context and "zwielicht" in context for path in ("a.md", "b.md") for _, context in shop.served(path))
+    assert (shop.standing("a.md").state, shop.standing("a.md").reason_code) == ("complete", None)
+    assert ordering.waiting() == (0, 0, 0)
+    (total,) = ledger.totals_of(shop.connection, shop.id_of("b.md"))
+    assert total.calls == 1
+    assert total.money == (total.input_tokens + 5 * total.output_tokens) / Decimal(2_000_000)
+    assert ledger.spent_today(shop.connection, ["context"]).tokens == shop.model.total("input_tokens") + shop.model.total(
+        "output_tokens"
+    )
+    shop.assert_whole()
+    assert [report.result for report in shop.take("a.md", "b.md")] == ["unchanged", "unchanged"]
+    ordering.tick()
+    assert len(shop.model.batches.all) == 1
+
+
+def _nobody_else(_shop: Shop) -> None:
+    pass
+
+
+def _a_stranger_with_as_many(shop: Shop) -> None:
+    """Another program's batch of the same account, with as many requests."""
+    count = int(shop.one("SELECT requests FROM docwell.context_batch")[0])
+    shop.model.batches.order({f"stranger-{number}": {} for number in range(count)})
+    shop.model.batches.cancel()
+
+
+@pytest.mark.parametrize("meanwhile", [_nobody_else, _a_stranger_with_as_many])
+@pytest.mark.parametrize("fault", [Fault(status=500), Fault(status=0), Fault(status=200, body=b"{")])
+def test_an_order_whose_answer_was_lost_is_neither_paid_twice_nor_lost(
+    ordering: BatchShop, fault: Fault, meanwhile: Callable[[Shop], None]
+) -> None:
+    shop = ordering.shop
+    shop.write("a.md", "# A\n\n" + "\n".join(sections(3)))
+    shop.take("a.md")
+    shop.model.batches.faults, shop.model.batches.arrives = [fault], meanwhile is _nobody_else
+    ordering.tick()
+    arrived = len(shop.model.batches.all)
+    meanwhile(shop)
+    ordering.tick()
+    assert ordering.waiting()[1:] == (1, len(ordering.texts("a.md")))
+    assert len(shop.model.batches.all) - arrived == (0 if meanwhile is _nobody_else else 1), "nothing is ordered again meanwhile"
+    if meanwhile is not _nobody_else:
+        ordering.tick(arrives_seconds=0.0)  # the list does not show it: it did not arrive
+    ordering.bring()
+    assert ordering.asked() == ordering.texts("a.md")
+    assert ordering.paid() == len(ordering.asked())
+    assert all(context for _, context in shop.served("a.md"))
+
+
+def test_a_process_that_dies_between_writing_down_and_sending_loses_nothing(ordering: BatchShop) -> None:
+    shop = ordering.shop
+    shop.write("a.md", "# A\n\nThe meadow is green.\n")
+    shop.take("a.md")
+
+    class Dies(AnthropicBatches):
+        def order(self, requests: Any) -> str:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ordering.tick(open_service=lambda _: Dies(model="m", api_key=KEY, base_url=shop.model.url))
+    ordering.tick()
+    assert (shop.model.batches.all, ordering.waiting()) == ([], (0, 1, 1))
+    ordering.tick(arrives_seconds=0.0)
+    ordering.bring()
+    assert (ordering.paid(), len(ordering.asked())) == (1, 1)
+    assert shop.standing("a.md").state == "complete"
+
+
+def test_answers_that_stop_coming_in_the_middle_are_counted_once(ordering: BatchShop) -> None:
+    shop = ordering.shop
+    for name in ("a.md", "b.md", "c.md"):
+        shop.write(name, f"# {name}\n\n" + "\n".join(sections(2)).replace("Sentence", f"Sentence of {name}"))
+    shop.take("a.md", "b.md", "c.md")
+    ordering.tick()
+    shop.model.batches.finish(shop.model)
+
+    class Stops(AnthropicBatches):
+        def answers(self, service_id: str) -> Generator[Came]:
+            for number, came in enumerate(super().answers(service_id)):
+                if number == 3:
+                    raise ServiceUnavailable("cut off")
+                yield came
+                yield came  # and some come twice
+
+    stops = partial(Stops, model="claude-haiku-4-5", api_key=KEY, base_url=shop.model.url)
+    ordering.tick(open_service=lambda _: stops(), answers_at_once=2)
+    assert 1 <= ordering.paid() < len(ordering.asked())
+    ordering.tick()
+    shop.work()
+    assert ordering.paid() == len(ordering.asked()) == len(ordering.texts("a.md", "b.md", "c.md"))
+    assert all(shop.standing(name).state == "complete" for name in ("a.md", "b.md", "c.md"))
+
+
+@pytest.mark.parametrize("end", ["errored", "expired", "canceled"])
+def test_what_a_batch_does_not_bring_is_told_and_ordered_again_after_a_rest(ordering: BatchShop, end: str) -> None:
+    shop = ordering.shop
+    shop.write("a.md", "# A\n\n" + "\n".join(sections(4)))
+    shop.take("a.md")
+    ordering.tick()
+    if end == "errored":
+        shop.model.otherwise = lambda received: (
+            Fault(status=400, message="no") if "m2n9." in passage_of(received) else describe(received)
+        )
+        ordering.bring()
+    else:
+        shop.model.batches.expire() if end == "expired" else shop.model.batches.cancel()
+        ordering.tick()
+        shop.work()
+    lacking = {text for text, context in shop.served("a.md") if context is None}
+    assert lacking
+    assert (len(lacking) == len(ordering.texts("a.md"))) == (end != "errored")
+    standing = shop.standing("a.md")
+    assert (standing.reason_code, standing.failed) == (
+        "passages_failed",
+        {"request_refused" if end == "errored" else end: len(lacking)},
+    )
+    assert standing.next_try is not None
+    assert ordering.paid() == len(ordering.texts("a.md")) - len(lacking)
+    ordering.tick()
+    assert len(shop.model.batches.all) == 1
+    shop.assert_whole()
+
+    shop.model.otherwise = describe
+    shop.connection.execute("UPDATE docwell.enrichment SET due = now()")
+    shop.connection.execute("UPDATE docwell.chunk_context SET created_at = now() - interval '2 hours' WHERE context IS NULL")
+    assert ask_for_due(shop.connection, shop.tools.settings) == 1
+    shop.work()
+    ordering.tick()
+    assert len(shop.model.batches.all[-1].requests) == len(lacking)
+    ordering.bring()
+    assert shop.standing("a.md").state == "complete"
+
+
+def test_a_person_need_not_wait_until_what_failed_has_rested(ordering: BatchShop) -> None:
+    shop = ordering.shop
+    shop.write("a.md", "# A\n\nThe meadow is green.\n")
+    shop.take("a.md")
+    ordering.tick()
+    shop.model.otherwise = says("!!!")
+    ordering.bring()
+    assert shop.standing("a.md").failed == {"bad_answer": 1}
+    shop.model.otherwise = describe
+    ask(shop.connection, [shop.id_of("a.md")], max_attempts=5, afresh=True)
+    shop.work()
+    ordering.tick()
+    ordering.bring()
+    assert (shop.standing("a.md").state, ordering.paid()) == ("complete", 2)
+
+
+def _delete(shop: Shop) -> None:
+    (shop.root / "a.md").unlink()
+    shop.set(delete_grace_seconds=0)
+    assert shop.take("a.md")[0].result == "deleted"
+
+
+def _erase(shop: Shop) -> None:
+    erase(shop.connection, shop.id_of("a.md"), max_bytes=1_000_000)
+
+
+@pytest.mark.parametrize("go", [_delete, _erase])
+def test_what_comes_for_a_document_that_went_is_paid_and_dropped(ordering: BatchShop, go: Callable[[Shop], None]) -> None:
+    shop = ordering.shop
+    shop.write("a.md", "".join(sections(3)))
+    shop.write("b.md", "".join(["## Part 0\n\nSomething else.\n\n", *sections(3)[1:]]))
+    shop.take("a.md", "b.md")
+    assert set(ordering.texts("a.md")) & set(ordering.texts("b.md"))
+    ordering.tick()
+    both = ordering.texts("a.md", "b.md")
+    assert len(shop.model.batches.all[0].requests) == len(both), "what both hold is ordered once"
+    go(shop)
+    ordering.bring()
+    assert ordering.paid() == len(both)
+    assert shop.one("SELECT count(*) FROM docwell.context_order") == (0,)
+    held = "SELECT count(*) FROM docwell.chunk_context WHERE document_id <> %s"
+    assert shop.one(held, shop.id_of("b.md")) == (0,)
+    # What the other one holds too was ordered for the one that went: it is asked about again.
+    for _ in range(2):
+        shop.connection.execute("UPDATE docwell.enrichment SET order_due = now() WHERE order_due IS NOT NULL")
+        ordering.tick()
+        ordering.bring()
+    assert all(context for _, context in shop.served("b.md"))
+    shop.assert_whole()
+
+
+def test_an_edit_while_a_batch_is_under_way_orders_its_own_passages_only(ordering: BatchShop) -> None:
+    shop = ordering.shop
+    parts = sections(6)
+    shop.write("a.md", "# A\n\n" + "\n".join(parts))
+    shop.take("a.md")
+    ordering.tick()
+    old = set(ordering.texts("a.md"))
+    parts[3] = parts[3].replace("m3n3", "a change", 1)
+    shop.write("a.md", "# A\n\n" + "\n".join(parts))
+    shop.take("a.md")
+    ordering.tick()
+    new = set(ordering.texts("a.md")) - old
+    assert len(shop.model.batches.all[1].requests) == len(new) < len(old)
+    ordering.bring()
+    assert ordering.asked() == sorted(old | new)
+    assert all(context for _, context in shop.served("a.md"))
+    shop.assert_whole()
+
+
+@pytest.mark.parametrize(
+    "limit", [{"enrich_daily_tokens": 12_000}, {"enrich_daily_money": "0.008"}, {"enrich_document_tokens": 12_000}]
+)
+def test_what_is_ordered_counts_for_budgets_before_it_comes(ordering: BatchShop, limit: dict[str, Any]) -> None:
+    shop = ordering.shop
+    shop.set(**limit)
+    shop.write("a.md", "# A\n\n" + "\n".join(sections(8)))
+    shop.take("a.md")
+    ordering.tick()
+    ordered = ordering.waiting()[2]
+    assert 1 <= ordered < len(ordering.texts("a.md"))
+    spent = ledger.spent_today(shop.connection, ["context"])
+    assert 0 < spent.tokens <= limit.get("enrich_daily_tokens", spent.tokens)
+    assert 0 < spent.money <= Decimal(limit.get("enrich_daily_money", "1"))
+    ordering.bring()
+    assert ledger.spent_today(shop.connection, ["context"]).tokens < spent.tokens, "the estimate was an upper one"
+    ordering.tick()
+    standing = shop.standing("a.md")
+    assert standing.with_context >= ordered
+    assert all(report.result == "unchanged" for report in shop.take("a.md"))
+    if "enrich_document_tokens" not in limit:
+        shop.set(context_batches="off")
+        shop.write("b.md", "# B\n\n" + "\n".join(sections(30)))
+        shop.take("b.md")
+        assert ledger.spent_today(shop.connection, ["context"]).tokens <= limit.get("enrich_daily_tokens", 10**9)
+
+
+def test_batches_have_bounds_and_a_document_may_need_several(ordering: BatchShop) -> None:
+    shop = ordering.shop
+    shop.write("a.md", "# A\n\n" + "\n".join(sections(7)))
+    shop.take("a.md")
+    ordering.tick(pack=lambda: Pack(most_requests=3))
+    passages = ordering.texts("a.md")
+    sizes = [len(batch.requests) for batch in shop.model.batches.all]
+    assert (max(sizes), sum(sizes)) == (3, len(passages))
+    ordering.bring()
+    assert ordering.asked() == passages
+    assert shop.standing("a.md").state == "complete"
+
+
+@pytest.mark.parametrize("fault", [Fault(status=429, retry_after=7), Fault(status=529), Fault(status=400, message="no batches")])
+def test_an_order_that_is_refused_is_free_to_be_ordered_again_and_says_why(ordering: BatchShop, fault: Fault) -> None:
+    shop = ordering.shop
+    shop.write("a.md", "# A\n\nThe meadow is green.\n")
+    shop.take("a.md")
+    shop.model.batches.faults = [fault]
+    ordering.tick()
+    assert ordering.waiting() == (1, 0, 0)
+    assert fault.message in (shop.standing("a.md").reason or "")
+    shop.connection.execute("UPDATE docwell.enrichment SET order_due = now()")
+    ordering.tick()
+    ordering.bring()
+    assert ordering.paid() == 1
+
+
+def test_answers_that_were_thrown_away_are_ordered_again(ordering: BatchShop) -> None:
+    shop = ordering.shop
+    shop.write("a.md", "# A\n\nThe meadow is green.\n")
+    shop.take("a.md")
+    ordering.tick()
+    shop.model.batches.expire()
+    shop.model.batches.all[0].archived_at = shop.model.batches.all[0].ended_at
+    ordering.tick()
+    assert len(shop.model.batches.all) == 2
+    ordering.bring()
+    assert shop.standing("a.md").state == "complete"
+
+
+def test_what_waits_is_bought_on_the_way_when_batches_are_turned_off(ordering: BatchShop) -> None:
+    shop = ordering.shop
+    shop.write("a.md", "# A\n\nThe meadow is green.\n")
+    shop.take("a.md")
+    shop.set(context_batches="off")
+    assert ask_for_due(shop.connection, shop.tools.settings) == 1
+    shop.work()
+    assert (shop.standing("a.md").state, ordering.waiting(), shop.model.batches.all) == ("complete", (0, 0, 0), [])
+
+
+def test_a_long_document_is_asked_about_at_once_and_its_edit_in_a_batch_where_that_is_cheaper(ordering: BatchShop) -> None:
+    shop = ordering.shop
+    shop.set(context_batches="auto")
+    parts = sections(40)
+    shop.write("long.md", "# Long\n\n" + "\n".join(parts))
+    shop.write("short.md", "# Short\n\nThe meadow is green.\n")
+    shop.take("long.md", "short.md")
+    assert (shop.standing("long.md").state, shop.standing("short.md").reason_code) == ("complete", "batch")
+    shop.write("long.md", "# Long\n\n" + "\n".join(parts) + "\n## Last\n\nThe sea is blue.\n")
+    shop.take("long.md")
+    ordering.tick()
+    assert ordering.waiting()[2] <= 4
+    ordering.bring()
+    assert shop.standing("long.md").state == shop.standing("short.md").state == "complete"
