@@ -95,18 +95,23 @@ def _look_at_row_security(connection: Connection[Any]) -> Finding:
     return fine("row-level security", "Forced on every table that holds documents or parts of them.")
 
 
+# Of those that stay without a vector on purpose a finding of their own tells.
 _UNSEARCHABLE = sql.SQL("""
     WITH served AS (
         SELECT DISTINCT ON (place.audience_id, place.chunk_id) place.audience_id, place.chunk_id, d.path
         FROM docwell.document d JOIN docwell.version_chunk place ON place.version_id = d.served_version_id
+    ), looked AS (
+        SELECT s.path,
+               EXISTS (SELECT 1 FROM docwell.chunk_terms t
+                       WHERE t.audience_id = s.audience_id AND t.chunk_id = s.chunk_id) AS has_terms,
+               EXISTS (SELECT 1 FROM {vectors} v WHERE v.audience_id = s.audience_id AND v.input_id = c.input_id) AS has_vector,
+               EXISTS (SELECT 1 FROM docwell.without_vector w WHERE w.space_id = %(space)s AND w.audience_id = s.audience_id
+                         AND w.input_id = c.input_id) AS is_apart
+        FROM served s JOIN docwell.chunk c USING (audience_id, chunk_id)
     )
-    SELECT count(*) FILTER (WHERE NOT EXISTS (SELECT 1 FROM docwell.chunk_terms t
-                                              WHERE t.audience_id = s.audience_id AND t.chunk_id = s.chunk_id)),
-           count(*) FILTER (WHERE NOT EXISTS (SELECT 1 FROM {vectors} v
-                                              WHERE v.audience_id = s.audience_id AND v.input_id = c.input_id)),
-           count(*), min(s.path) FILTER (WHERE NOT EXISTS (SELECT 1 FROM {vectors} v
-                                              WHERE v.audience_id = s.audience_id AND v.input_id = c.input_id))
-    FROM served s JOIN docwell.chunk c USING (audience_id, chunk_id)
+    SELECT count(*) FILTER (WHERE NOT has_terms), count(*) FILTER (WHERE NOT has_vector AND NOT is_apart), count(*),
+           min(path) FILTER (WHERE NOT has_vector AND NOT is_apart), count(*) FILTER (WHERE NOT has_vector AND is_apart)
+    FROM looked
 """)
 
 
@@ -115,10 +120,13 @@ def _look_at_searchability(connection: Connection[Any]) -> Finding:
     if space is None:
         return skipped("searchable chunks", "Nothing was indexed yet.")
     query = _UNSEARCHABLE.format(vectors=sql.Identifier("docwell", f"vector_{space[0]}"))
-    without_terms, without_vector, served, example = connection.execute(query).fetchone() or (0, 0, 0, None)
+    row = connection.execute(query, {"space": space[0]}).fetchone() or (0, 0, 0, None, 0)
+    without_terms, without_vector, served, example, apart = row
     if without_terms or without_vector:
         said = f"Of {served} served chunks {without_vector} have no vector and {without_terms} no terms"
         return failed("searchable chunks", f"{said}{f', those of {example} among them' if example else ''}.", _AGAIN)
+    if apart:
+        return fine("searchable chunks", f"All {served} served chunks have their terms, and all but {apart} their vector.")
     return fine("searchable chunks", f"All {served} served chunks have their vector and their terms.")
 
 

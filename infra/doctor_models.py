@@ -8,6 +8,7 @@ from typing import Any
 from psycopg import Connection
 
 from infra.findings import Finding, fine, warning
+from ingest_worker.catalogue import without_vector
 from ingest_worker.reindexing import control
 from ingest_worker.reprocessing import count_older
 from shared.config import Settings
@@ -53,12 +54,25 @@ def look_at_upkeep(connection: Connection[Any], settings: Settings) -> Iterator[
     """An open reindex, and documents of an older parser."""
     found = control.status(connection, settings)
     if found is not None:
-        done = f"{found.passages - found.lacking} of {found.passages} passages have their vector"
+        done = f"{found.filled} of {found.passages} passages have their vector"
         said = f"{found.model} beside {found.active}: {found.state}, {done}."
         if found.problem is not None:
             yield warning("reindex", f"{said} The newest batch failed: {found.problem}", "`docwell reindex status` shows more.")
+        elif found.refused:
+            yield warning(
+                "reindex",
+                f"{said} Its model has refused {found.refused}, those of {', '.join(found.refused_documents)} among them.",
+                "`docwell reindex retry` asks again, `docwell reindex switch --accept-missing` goes without them.",
+            )
         else:
             yield fine("reindex", said)
+    for gap in without_vector.count_active(connection):
+        yield warning(
+            "passages without vectors",
+            f"{gap.passages} passages of {gap.documents} documents, {gap.example} among them, are found by their words alone:"
+            f" {gap.reason}",
+            _GAP_CURES[gap.code],
+        )
     older = count_older(connection, settings)
     if older:
         yield warning(
@@ -68,6 +82,13 @@ def look_at_upkeep(connection: Connection[Any], settings: Settings) -> Iterator[
         )
     else:
         yield fine("older documents", "Every document was read by this version's parser, chunker and prompt.")
+
+
+_GAP_CURES = {
+    "kept_here": 'Nothing, if that is meant. Else set a local model, or `embed = "anyway"` in the source\'s table; a price of 0'
+    " under [prices] says that the model costs nothing.",
+    "refused": "`docwell reindex retry` asks the model again.",
+}
 
 
 def _named(model: StoredModel) -> str:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import structlog
+from numpy.typing import NDArray
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
 from ingest_worker.catalogue.vectors import Space
-from ingest_worker.embedding import Vectors, identify
+from ingest_worker.catalogue.without_vector import Gap
+from ingest_worker.embedding import identify
 from shared.config import Settings
 from shared.database import Pool
 from shared.embedding import probe
@@ -45,19 +49,21 @@ class SpaceChanged(DocwellError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A space, and who makes its vectors."""
+    """A space, and who makes its vectors; `is_paid`: texts leave for a paid service with it."""
 
     space: Space
     model: str
     embedder: Embedder
+    is_paid: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
-    """The space that is filled beside the active one, and those of the vectors, by `Chunk.input_id`, that were made for it."""
+class SpaceVectors:
+    """A space, the vectors, by `Chunk.input_id`, that were made for it, and the inputs that stay without one, and why."""
 
     space: Space
-    vectors: Vectors
+    vectors: Mapping[uuid.UUID, NDArray[np.float32]]
+    apart: Mapping[uuid.UUID, Gap] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +123,8 @@ class Models:
                 raise Outage(str(error), code=error.code, retry_after=error.retry_after) from error
             self._checked.add(wanted.fingerprint)
         space = Space(space_id=wanted.space_id, crowded=wanted.crowded)
-        return Target(space=space, model=wanted.model, embedder=embedder)
+        is_paid = wanted.is_paid(endpoint_of(settings), settings.prices)
+        return Target(space=space, model=wanted.model, embedder=embedder, is_paid=is_paid)
 
     def beside_failed(self, error: DocwellError) -> None:
         """The second model is left alone for a while."""

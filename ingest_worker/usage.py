@@ -1,9 +1,13 @@
-"""The usage log's way into the database: from the stream, each event once, and out again when its days are over."""
+"""The usage log's way into the database: from the stream, each event once, and out again when its days are over.
+
+What questions cost comes over the same stream, and goes into the ledger.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -15,8 +19,12 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from ingest_worker.catalogue import usage
+from ingest_worker.spending import forget_batches, record_spent
 from shared.config import Settings
 from shared.database import Pool
+from shared.prices import Price
+from shared.spending import FIELD as SPENT_FIELD
+from shared.spending import Spent, decode_spent
 from shared.usage import STREAM, Unreadable, UsageEvent, decode_event
 
 BATCH = 500
@@ -43,7 +51,7 @@ def open_stream(settings: Settings) -> redis.Redis | None:
     )
 
 
-def fold(connection: Connection[Any], client: redis.Redis) -> int:
+def fold(connection: Connection[Any], client: redis.Redis, prices: Mapping[str, Price] = MappingProxyType({})) -> int:
     """Bring the oldest events of the stream into the database; returns how many were taken off it.
 
     They leave the stream after the commit. Whoever dies between the two finds them again, and the database knows them by their
@@ -57,13 +65,18 @@ def fold(connection: Connection[Any], client: redis.Redis) -> int:
     if not entries:
         return 0
     events: dict[str, UsageEvent] = {}
+    spent: list[Spent] = []
     for stream_id, fields in entries:
         try:
-            events[stream_id.decode("ascii")] = decode_event(fields)
+            if SPENT_FIELD in fields:
+                spent.append(decode_spent(fields))
+            else:
+                events[stream_id.decode("ascii")] = decode_event(fields)
         except Unreadable as error:
             log.warning("usage_event_dropped", stream_id=stream_id.decode("ascii"), error=str(error))
     with connection.transaction():
         usage.add_events(connection, events)
+        record_spent(connection, spent, prices)
     client.xdel(STREAM, *(stream_id for stream_id, _ in entries))
     return len(entries)
 
@@ -74,6 +87,7 @@ class UsageKeeper:
     def __init__(self, settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = open_stream(settings)
         self._days = settings.usage_days
+        self._prices = settings.prices
         self._clock = clock
         self._away_until = clock()
         self._expire_at = clock()
@@ -88,6 +102,7 @@ class UsageKeeper:
             self._expire_at = self._clock() + EXPIRE_EVERY_SECONDS
             with pool.connection() as connection:
                 usage.expire(connection, days=self._days)
+                forget_batches(connection)
         if self._client is None or self._clock() < self._away_until:
             return
         try:
@@ -95,7 +110,7 @@ class UsageKeeper:
                 with pool.connection() as connection:
                     connection.autocommit = True
                     try:
-                        fold(connection, self._client)
+                        fold(connection, self._client, self._prices)
                     finally:
                         connection.autocommit = False
                 if self._clock() >= until:

@@ -11,6 +11,7 @@ from query_server.retrieve.rerank import OnDemand
 from query_server.retrieve.rerank_open import open_reranking
 from query_server.service import SearchService
 from query_server.snapshot import Snapshots
+from query_server.spending import QuerySpending
 from shared.config import Settings
 from shared.database import Pool, open_pool
 from shared.embedding.protocol import Embedder
@@ -37,8 +38,11 @@ def reader_url(settings: Settings) -> str:
     return url.get_secret_value()
 
 
-def make_service(settings: Callable[[], Settings], *, patient: bool) -> SearchService:
-    """A service that looks its settings up when it first needs them. `patient` waits for the model instead of warning."""
+def make_service(
+    settings: Callable[[], Settings], *, patient: bool, spending: QuerySpending | None = None
+) -> SearchService:
+    """A service that looks its settings up when it first needs them. `patient` waits for the model instead of warning; `spending`
+    is told of what questions cost, by default one that tells nobody else."""
 
     def pool() -> Pool:
         return open_pool(
@@ -61,7 +65,12 @@ def make_service(settings: Callable[[], Settings], *, patient: bool) -> SearchSe
     snapshots = Snapshots(pool)
     return SearchService(
         snapshots,
-        Encoder(embedder, patient=patient, directory=StoredDirectory(snapshots, settings)),
+        Encoder(
+            embedder,
+            patient=patient,
+            directory=StoredDirectory(snapshots, settings),
+            spending=spending or QuerySpending(settings),
+        ),
         rescan_seconds=lambda: settings().watch_rescan_seconds,
         reranking=OnDemand(lambda: open_reranking(settings(), patient=patient)),
     )

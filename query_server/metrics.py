@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from query_server.searched import Searched
 from shared.database import Pool
 from shared.pool_metrics import PoolCollector
+from shared.prices import TokenUse
 
 _CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _STAGE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
@@ -19,7 +20,7 @@ OUTCOMES = ("ok", "no_match", "index_empty", "failed")
 class Metrics:
     """Counters of one server."""
 
-    def __init__(self, pool: Callable[[], Pool | None] = lambda: None) -> None:
+    def __init__(self, pool: Callable[[], Pool | None] = lambda: None, *, untold: Callable[[], TokenUse] = TokenUse) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series of each, which nobody asks for
         self.registry = CollectorRegistry()
         self._calls = Counter("docwell_mcp_calls", "Tool calls.", ["tool", "outcome"], registry=self.registry)
@@ -41,6 +42,12 @@ class Metrics:
         self._usage = Counter("docwell_usage_events", "Events of the usage log.", ["result"], registry=self.registry)
         for result in ("written", "dropped"):
             self._usage.labels(result)
+        self._spent_calls = Counter(
+            "docwell_query_embedding_calls", "Calls of a model behind an API for questions.", ["model"], registry=self.registry
+        )
+        self._spent_tokens = Counter("docwell_query_embedding_tokens", "Their tokens.", ["model"], registry=self.registry)
+        waiting = Gauge("docwell_query_embedding_untold_calls", "Those that the ledger lacks yet.", registry=self.registry)
+        waiting.set_function(lambda: untold().calls)
         self.registry.register(PoolCollector(pool))
         for outcome in OUTCOMES:  # a rate of nothing is 0, and not missing
             self._searches.labels(outcome, "hybrid")
@@ -57,6 +64,11 @@ class Metrics:
     def usage(self, result: str, number: int) -> None:
         """Count events of the usage log: `written`, or `dropped` because they did not fit or could not be written."""
         self._usage.labels(result).inc(number)
+
+    def spent(self, model: str, use: TokenUse) -> None:
+        """Count what embeddings of questions used."""
+        self._spent_calls.labels(model).inc(use.calls)
+        self._spent_tokens.labels(model).inc(use.input_tokens)
 
     def searched(self, search: Searched) -> None:
         """Count a search."""

@@ -18,6 +18,7 @@ from query_server.assembly import make_service
 from query_server.metrics import Metrics
 from query_server.resources import add_resources
 from query_server.service import SearchService
+from query_server.spending import QuerySpending
 from query_server.tools import Observe, Record, make_tools
 from query_server.usage import UsageLog
 from shared.config import Settings
@@ -138,8 +139,9 @@ def run_http(settings: Settings) -> None:
     from query_server.http import make_app, require_tokens
 
     require_address(settings)
-    service = make_service(lambda: settings, patient=False)
-    metrics = Metrics(lambda: service.pool)
+    spending = QuerySpending(lambda: settings, count=lambda model, use: metrics.spent(model, use))
+    service = make_service(lambda: settings, patient=False, spending=spending)
+    metrics = Metrics(lambda: service.pool, untold=lambda: spending.untold)
     usage = UsageLog(lambda: settings, count=metrics.usage) if settings.usage_log != "off" else None
     try:
         require_tokens(settings, service.has_tokens)

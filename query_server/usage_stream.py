@@ -31,10 +31,18 @@ class UsageStream:
         Raises:
             ServiceUnavailable: Redis is away, or does not take them.
         """
+        kept = [event if self._with_queries else dataclasses.replace(event, query=None) for event in events]
+        self.add_entries([(FIELD, encode_event(event)) for event in kept])
+
+    def add_entries(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        """The same for entries of one field, as they are.
+
+        Raises:
+            ServiceUnavailable: Redis is away, or does not take them.
+        """
         pipeline = self._client.pipeline(transaction=False)
-        for event in events:
-            kept = event if self._with_queries else dataclasses.replace(event, query=None)
-            pipeline.xadd(STREAM, {FIELD: encode_event(kept)}, maxlen=MOST_WAITING, approximate=True)
+        for field, value in entries:
+            pipeline.xadd(STREAM, {field: value}, maxlen=MOST_WAITING, approximate=True)
         try:
             pipeline.execute()
         except (RedisError, OSError) as error:
@@ -52,8 +60,21 @@ def open_stream(settings: Settings) -> UsageStream | None:
         ConfigurationError: the log has no place to go to, or its address is none.
     """
     require_address(settings)
-    if settings.usage_log == "off" or settings.usage_redis_url is None:
-        return None
+    return None if settings.usage_log == "off" else connect_stream(settings)
+
+
+def connect_stream(settings: Settings) -> UsageStream:
+    """The stream, whether the usage log is on or off; nothing is sent yet.
+
+    Raises:
+        ConfigurationError: its address is not set, or is none.
+    """
+    if settings.usage_redis_url is None:
+        raise ConfigurationError(
+            "DOCWELL_USAGE_REDIS_URL is not set. Set it to a Redis user that may only XADD to docwell:usage (docs/operations.md"
+            " shows how).",
+            code="usage_address_missing",
+        )
     try:
         client = redis.Redis.from_url(
             settings.usage_redis_url.get_secret_value(),

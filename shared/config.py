@@ -128,6 +128,8 @@ class Settings(BaseModel):
     ocr_languages: Words = ("eng",)
     ocr_seconds: float = Field(300.0, gt=0)
     keep_versions: int = Field(5, ge=1)
+    vector_cache_days: int = Field(30, ge=0)
+    vector_cache_rows: int = Field(100_000, ge=0)
 
     context_prefixes: Literal["off", "on"] = "off"
     context_model: str = "claude-haiku-4-5"

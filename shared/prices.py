@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from shared.loopback import is_loopback
 
 _PER = Decimal(1_000_000)
 
@@ -50,6 +53,11 @@ class Price(BaseModel):
     cache_write: Decimal | None = Field(None, ge=0)
     batch: Decimal | None = Field(None, ge=0, le=1)
 
+    @property
+    def is_free(self) -> bool:
+        """Whether no kind of tokens costs anything."""
+        return not any((self.input, self.output, self.cache_read, self.cache_write))
+
     def cost(self, use: TokenUse, *, in_batch: bool = False) -> Decimal | None:
         """The money; None when a kind of tokens was used whose price is not set, or `in_batch` without the share of batches."""
         share = self.batch if in_batch else Decimal(1)
@@ -73,3 +81,13 @@ def cost(prices: Mapping[str, Price], model: str, use: TokenUse, *, in_batch: bo
     """The money that this use of a model costs; None when its price is not set. Nothing is guessed."""
     price = prices.get(model)
     return None if price is None else price.cost(use, in_batch=in_batch)
+
+
+def is_paid_service(url: str, model: str | None, prices: Mapping[str, Price]) -> bool:
+    """Whether a model behind this address counts as a paid service: what its price says; where none is set, every one that is not
+    on this machine. A proxy on this machine that asks a paid service is told by the model's price.
+    """
+    price = prices.get(model or "")
+    if price is not None:
+        return not price.is_free
+    return not is_loopback((urlsplit(url).hostname or "").lower())

@@ -54,6 +54,8 @@ class _Table(BaseModel):
     max_bytes: int | None = Field(None, gt=0)
     enrich: bool = True
     """Off: nothing of its text is sent to a paid service."""
+    embed: Literal["auto", "anyway"] = "auto"
+    """`anyway`: an embedding model gets its text though `enrich` is off."""
 
     @model_validator(mode="before")
     @classmethod

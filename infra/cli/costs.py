@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ingest_worker.catalogue.contexts import Enrichment
     from ingest_worker.catalogue.ledger import Total
+    from ingest_worker.catalogue.without_vector import GapCount
     from ingest_worker.enrich.estimate import Estimate, Share
 
 
@@ -38,6 +39,17 @@ def total_line(total: Total) -> str:
 def tokens_of(total: Total) -> int:
     """All tokens of a total, whatever they cost."""
     return total.input_tokens + total.output_tokens + total.cache_read_tokens + total.cache_write_tokens
+
+
+def gaps_line(gaps: Sequence[GapCount]) -> str | None:
+    """One line on passages that searches find by their words alone, and why; None where there are none."""
+    said = [
+        f"{gap.passages} passages of {gap.documents} documents ({gap.code}): {gap.reason}"
+        if gap.documents > 1
+        else f"{gap.passages} passages ({gap.code}): {gap.reason}"
+        for gap in gaps
+    ]
+    return " ".join(said) or None
 
 
 def enrichment_line(found: Enrichment) -> str:

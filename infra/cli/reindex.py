@@ -71,7 +71,8 @@ def begin(
             if as_json:
                 output.print_json(found)
             else:
-                print(f"{found.passages} passages, about {found.tokens:,} tokens of {found.model}{_price(found.money)}.")
+                kept = f" {found.kept_here} of them stay here, by their sources." if found.kept_here else ""
+                print(f"{found.passages} passages, about {found.tokens:,} tokens of {found.model}{_price(found.money)}.{kept}")
             return
         begun: Reindex | None = control.start(connection, endpoint, current)
         if wait:
@@ -105,11 +106,25 @@ def resume() -> None:
     print("It goes on when workers have no job to do.")
 
 
+AcceptMissingOption = Annotated[
+    bool,
+    typer.Option("--accept-missing", help="Passages that the model has refused are found by their words alone from then on."),
+]
+
+
 @app.command()
-def switch() -> None:
+def retry() -> None:
+    """Ask models again for the passages that they have refused."""
+    with owner_connection() as connection:
+        count = control.retry(connection)
+    print(f"{count} passages are asked for again when workers have no job to do.")
+
+
+@app.command()
+def switch(accept_missing: AcceptMissingOption = False) -> None:
     """Let searches use the new model, in one step for all servers. Refused while passages lack vectors."""
     with owner_connection() as connection:
-        model = control.switch(connection)
+        model = control.switch(connection, accept_missing=accept_missing)
     print(
         f"Searches use {model} now. The former model is kept up: `docwell reindex back` returns to it, `docwell reindex drop`"
         " removes it. `docwell doctor` says which settings to change."
@@ -117,10 +132,10 @@ def switch() -> None:
 
 
 @app.command()
-def back() -> None:
+def back(accept_missing: AcceptMissingOption = False) -> None:
     """Return to the model that searches used before."""
     with owner_connection() as connection:
-        model = control.switch(connection, back=True)
+        model = control.switch(connection, back=True, accept_missing=accept_missing)
     print(f"Searches use {model} again.")
 
 
@@ -131,7 +146,7 @@ def drop(yes: output.YesOption = False) -> None:
         found = control.status(connection, settings())
         if found is not None:
             said = "There is no way back to it then." if found.state == "kept" else "They were paid for, maybe."
-            output.confirm(f"Remove the vectors of {found.model} ({found.passages - found.lacking} passages)? {said}", yes=yes)
+            output.confirm(f"Remove the vectors of {found.model} ({found.filled} passages)? {said}", yes=yes)
         model = control.drop(connection)
     print(f"The vectors of {model} go within minutes.")
 
@@ -160,14 +175,15 @@ def _print(found: Reindex | None, *, as_json: bool) -> None:
     if found is None:
         print("No reindex is open.")
         return
-    done = found.passages - found.lacking
     output.print_facts(
         [
             ("state", found.state),
             ("searches use", found.active),
             ("beside it", f"{found.model} ({found.provider}, {found.dimension} dimensions)"),
-            ("filled", f"{done} of {found.passages} passages"),
+            ("filled", f"{found.filled} of {found.passages} passages"),
             ("to go", f"about {found.tokens:,} tokens{_price(found.money)}" if found.lacking else None),
+            ("kept here", f"{found.kept_here} passages, whose sources have enrich = false" if found.kept_here else None),
+            ("refused", f"{found.refused} passages, of {', '.join(found.refused_documents)}" if found.refused else None),
             ("problem", found.problem),
             ("since", found.since),
             ("next", _NEXT[found.state]),

@@ -161,7 +161,7 @@ def _start_stores(settings: Settings, supervisor: Supervisor, postgres: Embedded
         redis = EmbeddedRedis(settings.home)
         supervisor.launch(redis_service(redis))
         found["redis_url"] = SecretStr(redis.url)
-        if settings.usage_log != "off" and settings.usage_redis_url is None:
+        if settings.usage_redis_url is None:
             found["usage_redis_url"] = SecretStr(redis.usage_url)
     supervisor.wait()
     if settings.database_url is None:

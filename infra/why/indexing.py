@@ -7,7 +7,7 @@ from typing import Any
 from psycopg import Connection, sql
 
 from infra.why.stage import Stage, ok, stopped, unknown
-from ingest_worker.catalogue import listing
+from ingest_worker.catalogue import listing, without_vector
 from ingest_worker.catalogue.asking import Filters
 from ingest_worker.catalogue.job_listing import list_jobs
 from ingest_worker.catalogue.json_form import utc_text
@@ -84,6 +84,9 @@ _HELD = sql.SQL("""
 """)
 
 
+_BY_WORDS = "Ask in words that it holds; `docwell doctor` says how it would be found by meaning too."
+
+
 def embedded(connection: Connection[Any], document: DocumentRow) -> Stage:
     """Whether each chunk that is served has its vector in the active space, and its terms."""
     if not document.searchable:
@@ -96,6 +99,10 @@ def embedded(connection: Connection[Any], document: DocumentRow) -> Stage:
     said = f"Of {chunks} served chunks {vectors} have a vector of {space[1]} and {terms} have their terms."
     if chunks and vectors == terms == chunks:
         return ok(EMBEDDED, said)
+    gaps = without_vector.count_active(connection, document.document_id)
+    if gaps and terms == chunks and vectors + sum(gap.passages for gap in gaps) >= chunks:
+        reasons = [f"{gap.passages} without one ({gap.code}): {gap.reason}" for gap in gaps]
+        return ok(EMBEDDED, said, *reasons, cure=_BY_WORDS)
     legs = "by meaning" if terms == chunks else "by their words" if vectors == chunks else "by meaning, or by their words"
     return stopped(EMBEDDED, said, f"The others are not found {legs}.", cure=_AGAIN.format(document.document_id))
 

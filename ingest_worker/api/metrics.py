@@ -127,6 +127,7 @@ class _StateCollector(Collector):
         yield from _documents(found)
         yield from _queue(found)
         yield from _deliveries(found)
+        yield from _spent(found)
         yield from _sources(found)
         yield from _work(found.totals)
 
@@ -174,6 +175,19 @@ def _sources(found: Measures) -> Iterator[Metric]:
     yield _gauge("docwell_source_watched", "1 when a folder's watcher is alive.", ["source"], watched)
     held = {(one.name,): one.held_deletes for one in sources}
     yield _gauge("docwell_held_deletes", "Deletions that wait for a person.", ["source"], held)
+
+
+def _spent(found: Measures) -> Iterator[Metric]:
+    for name, help_text, values in (
+        ("calls", "Calls of paid services today (UTC).", [one.calls for one in found.spent]),
+        ("unpriced_calls", "Those of them whose price is not set.", [one.unpriced_calls for one in found.spent]),
+        ("tokens", "Their tokens of all kinds.", [one.tokens for one in found.spent]),
+        ("money", "What they cost, where a price is set.", [float(one.money) for one in found.spent]),
+    ):
+        keyed = {(one.kind, one.model): value for one, value in zip(found.spent, values, strict=True)}
+        yield _gauge(f"docwell_spend_today_{name}", help_text, ["kind", "model"], keyed)
+    help_text = "Passages that are found by their words alone."
+    yield _gauge("docwell_chunks_without_vector", help_text, ["reason"], _keyed(found.without_vector))
 
 
 def _since(source: SourceRow) -> float:

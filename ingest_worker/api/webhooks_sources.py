@@ -279,6 +279,7 @@ def _source_id(connection: Connection[Any], source: ConnectionSettings) -> int |
             readers=source.readers,
             max_bytes=source.max_bytes,
             enrich=source.enrich,
+            embed_anyway=source.embed == "anyway",
         )
     elif found.removed_at is not None or found.type != source.type:
         return _unknown(source.type, source.name)

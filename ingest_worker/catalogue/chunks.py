@@ -11,6 +11,7 @@ import orjson
 from psycopg import Connection
 from psycopg.types.json import Json
 
+from ingest_worker.catalogue import without_vector
 from ingest_worker.catalogue.terms import Weight, remove_terms
 from ingest_worker.catalogue.vectors import remove_vectors
 from shared.documents import Chunk
@@ -108,7 +109,7 @@ def change_context(
     for audience_id in sorted({audience for audience, _ in chunks}):
         own = [owner for owner in chunks if owner[0] == audience_id]
         left[audience_id] = remove_terms(connection, audience_id, [chunk_id for _, chunk_id in own])
-        remove_vectors(connection, audience_id, [before[owner] for owner in own])
+        _take_vectors(connection, audience_id, [before[owner] for owner in own])
     values = {
         "audiences": [audience for audience, _ in chunks],
         "ids": [chunk_id for _, chunk_id in chunks],
@@ -188,9 +189,14 @@ def remove_unserved(connection: Connection[Any], audience_id: int, candidates: I
     gone = connection.execute(_NOT_SERVED, values).fetchall()
     values["ids"] = [chunk_id for chunk_id, _ in gone]
     removed = remove_terms(connection, audience_id, values["ids"])
-    remove_vectors(connection, audience_id, [input_id for _, input_id in gone])
+    _take_vectors(connection, audience_id, [input_id for _, input_id in gone])
     connection.execute(_REMOVE_ORPHANS, values)
     return removed
+
+
+def _take_vectors(connection: Connection[Any], audience_id: int, inputs: Sequence[uuid.UUID]) -> None:
+    remove_vectors(connection, audience_id, inputs)
+    without_vector.leave(connection, audience_id, inputs)
 
 
 _RAISE = """

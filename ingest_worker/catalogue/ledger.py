@@ -17,29 +17,34 @@ from shared.prices import TokenUse
 Kind = Literal["embedding", "query_embedding", "context", "caption"]
 
 
+NO_DOCUMENT = uuid.UUID(int=0)
+"""Of what was paid for no document: embeddings of questions."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What was used for a document. `money` is None when the model's price is not set."""
+    """What was used for a document. `money` is None when the model's price is not set; no `day`: today."""
 
     document_id: uuid.UUID
     kind: Kind
     model: str
     use: TokenUse
     money: Decimal | None
+    day: date | None = None
 
 
 # In one order for all, so that two who write at the same time never wait for each other. The day is UTC's.
 _RECORD: LiteralString = """
     INSERT INTO docwell.ledger AS l (day, kind, model, document_id, source, calls, input_tokens, output_tokens,
         cache_read_tokens, cache_write_tokens, money, unpriced_calls)
-    SELECT (now() AT TIME ZONE 'UTC')::date, paid.kind, paid.model, paid.document_id, coalesce(s.name, ''), paid.calls,
-           paid.input, paid.output, paid.cache_read, paid.cache_write, coalesce(paid.money, 0),
+    SELECT coalesce(paid.day, (now() AT TIME ZONE 'UTC')::date), paid.kind, paid.model, paid.document_id, coalesce(s.name, ''),
+           paid.calls, paid.input, paid.output, paid.cache_read, paid.cache_write, coalesce(paid.money, 0),
            CASE WHEN paid.money IS NULL THEN greatest(paid.calls, 1) ELSE 0 END
     FROM unnest(%(kinds)s::text[], %(models)s::text[], %(documents)s::uuid[], %(calls)s::bigint[], %(inputs)s::bigint[],
-            %(outputs)s::bigint[], %(reads)s::bigint[], %(writes)s::bigint[], %(money)s::numeric[])
-        AS paid (kind, model, document_id, calls, input, output, cache_read, cache_write, money)
+            %(outputs)s::bigint[], %(reads)s::bigint[], %(writes)s::bigint[], %(money)s::numeric[], %(days)s::date[])
+        AS paid (kind, model, document_id, calls, input, output, cache_read, cache_write, money, day)
     LEFT JOIN docwell.document d USING (document_id) LEFT JOIN docwell.source s USING (source_id)
-    ORDER BY 2, 3, 4
+    ORDER BY 1, 2, 3, 4
     ON CONFLICT (day, kind, model, document_id) DO UPDATE SET
         calls = l.calls + excluded.calls, input_tokens = l.input_tokens + excluded.input_tokens,
         output_tokens = l.output_tokens + excluded.output_tokens,
@@ -50,7 +55,7 @@ _RECORD: LiteralString = """
 
 
 def record(connection: Connection[Any], entries: Sequence[Entry]) -> None:
-    """Add these to the ledger, each document and kind at most once."""
+    """Add these to the ledger, each document, kind and day at most once."""
     if entries:
         values = {
             "kinds": [one.kind for one in entries],
@@ -62,6 +67,7 @@ def record(connection: Connection[Any], entries: Sequence[Entry]) -> None:
             "reads": [one.use.cache_read_tokens for one in entries],
             "writes": [one.use.cache_write_tokens for one in entries],
             "money": [one.money for one in entries],
+            "days": [one.day for one in entries],
         }
         connection.execute(_RECORD, values)
 
@@ -119,6 +125,11 @@ class Total:
     unpriced_calls: int
     day: date | None = None
     source: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """All of them, whatever they cost."""
+        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
 
 _TOTALS: LiteralString = """

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
 from psycopg import Connection
 
+from ingest_worker.catalogue.ledger import Total, totals_by_kind
 from ingest_worker.catalogue.overview import Status, read_status
 from ingest_worker.catalogue.work_totals import read_totals
 
@@ -24,13 +26,16 @@ class Queue:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
     """What one scrape shows. `dead` counts jobs that were given up by the code of their error, `reasons` documents by state and
-    reason code, `totals` is what `ingest_worker.work` counted."""
+    reason code, `totals` is what `ingest_worker.work` counted, `spent` what paid services took today (UTC), and `without_vector`
+    counts passages that are found by their words alone, by reason."""
 
     status: Status
     queues: tuple[Queue, ...]
     dead: dict[str, int]
     reasons: dict[tuple[str, str], int]
     totals: dict[tuple[str, str, str], float]
+    spent: Sequence[Total]
+    without_vector: dict[str, int]
     now: float
 
 
@@ -45,6 +50,12 @@ _QUEUES: LiteralString = """
 """
 _DEAD: LiteralString = "SELECT coalesce(error_code, ''), count(*) FROM docwell.job WHERE state = 'dead' GROUP BY 1"
 _REASONS: LiteralString = "SELECT state, reason_code, count(*) FROM docwell.document WHERE reason_code IS NOT NULL GROUP BY 1, 2"
+
+
+_WITHOUT_VECTOR: LiteralString = """
+    SELECT w.reason_code, count(*) FROM docwell.without_vector w JOIN docwell.embedding_space s USING (space_id)
+    WHERE s.state = 'active' GROUP BY 1
+"""
 
 
 def read_measures(connection: Connection[Any]) -> Measures:
@@ -64,5 +75,7 @@ def read_measures(connection: Connection[Any]) -> Measures:
         dead=dict(connection.execute(_DEAD).fetchall()),
         reasons={(state, code): count for state, code, count in connection.execute(_REASONS).fetchall()},
         totals=read_totals(connection),
+        spent=totals_by_kind(connection, days=1),
+        without_vector=dict(connection.execute(_WITHOUT_VECTOR).fetchall()),
         now=float(row[0]) if row else 0.0,
     )

@@ -11,6 +11,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import class_row
 
+from ingest_worker.catalogue import without_vector
 from shared.config import FolderSettings
 from shared.errors import PermanentError
 
@@ -115,11 +116,11 @@ def get_source(connection: Connection[Any], name: str) -> Source | None:
 
 # A source that was taken out is back, and when nothing of it is left it may be of another type or namespace.
 _UPSERT_SOURCE = """
-    INSERT INTO docwell.source AS s (name, type, namespace_id, root, tags, readers, max_bytes, enrich)
-    VALUES (%(name)s, %(type)s, %(namespace)s, %(root)s, %(tags)s, %(readers)s, %(max_bytes)s, %(enrich)s)
+    INSERT INTO docwell.source AS s (name, type, namespace_id, root, tags, readers, max_bytes, enrich, embed_anyway)
+    VALUES (%(name)s, %(type)s, %(namespace)s, %(root)s, %(tags)s, %(readers)s, %(max_bytes)s, %(enrich)s, %(embed_anyway)s)
     ON CONFLICT (name) DO UPDATE SET
         root = excluded.root, tags = excluded.tags, readers = excluded.readers, max_bytes = excluded.max_bytes,
-        enrich = excluded.enrich,
+        enrich = excluded.enrich, embed_anyway = excluded.embed_anyway,
         (type, namespace_id) = (
             SELECT CASE WHEN is_free THEN excluded.type ELSE s.type END,
                    CASE WHEN is_free THEN excluded.namespace_id ELSE s.namespace_id END
@@ -130,6 +131,9 @@ _UPSERT_SOURCE = """
         removed_at = NULL
     RETURNING type, namespace_id
 """
+
+
+_IS_CONFINED = "SELECT FROM docwell.source WHERE name = %s AND NOT enrich AND NOT embed_anyway"
 
 
 def ensure_source(
@@ -143,6 +147,7 @@ def ensure_source(
     readers: Sequence[str] | None = None,
     max_bytes: int | None = None,
     enrich: bool = True,
+    embed_anyway: bool = False,
 ) -> Source:
     """The source with these facts, made or brought up to date.
 
@@ -158,7 +163,9 @@ def ensure_source(
         "readers": None if readers is None else sorted(set(readers)),
         "max_bytes": max_bytes,
         "enrich": enrich,
+        "embed_anyway": embed_anyway,
     }
+    was_confined = connection.execute(_IS_CONFINED, (name,)).fetchone() is not None
     row = connection.execute(_UPSERT_SOURCE, values).fetchone()
     if row is not None and (row[0], row[1]) != (kind, values["namespace"]):
         raise PermanentError(
@@ -168,6 +175,8 @@ def ensure_source(
     source = get_source(connection, name)
     if source is None:
         raise PermanentError(f"The source {name!r} could not be made.", code="source_missing")
+    if was_confined and (enrich or embed_anyway):
+        without_vector.source_freed(connection, source.source_id)
     return source
 
 
@@ -183,4 +192,5 @@ def ensure_folder_source(connection: Connection[Any], settings: FolderSettings) 
         readers=settings.readers,
         max_bytes=settings.max_bytes,
         enrich=settings.enrich,
+        embed_anyway=settings.embed == "anyway",
     )

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import Connection, sql
 
+from ingest_worker.catalogue import vector_cache
 from ingest_worker.catalogue.binary import halfvec_array
 
 Owner = tuple[int, uuid.UUID]
@@ -30,15 +31,18 @@ def vector_table(space_id: int) -> sql.Composable:
     return sql.Identifier("docwell", f"vector_{space_id}")
 
 
-_WITH_VECTOR = sql.SQL("SELECT DISTINCT input_id FROM {table} WHERE input_id = ANY (%s)")
+_WITH_VECTOR = sql.SQL("""
+    SELECT input_id FROM {table} WHERE input_id = ANY (%(inputs)s)
+    UNION SELECT input_id FROM docwell.vector_cache WHERE input_id = ANY (%(inputs)s) AND space_id = %(space)s
+""")
 
 
 def inputs_with_vector(connection: Connection[Any], space_id: int, inputs: Sequence[uuid.UUID]) -> set[uuid.UUID]:
-    """Which of the embedded inputs have a vector in this space already, in any audience."""
+    """Which of the embedded inputs have a vector in this space already, in any audience, or had one not long ago."""
     if not inputs:
         return set()
     query = _WITH_VECTOR.format(table=vector_table(space_id))
-    return {row[0] for row in connection.execute(query, (list(inputs),)).fetchall()}
+    return {row[0] for row in connection.execute(query, {"inputs": list(inputs), "space": space_id}).fetchall()}
 
 
 _PRESENT = sql.SQL("""
@@ -55,7 +59,10 @@ _BORROW = sql.SQL("""
     INSERT INTO {table} (input_id, audience_id, indexed, embedding)
     SELECT DISTINCT ON (wanted.audience_id, v.input_id) v.input_id, wanted.audience_id, %(indexed)s, v.embedding
     FROM unnest(%(audiences)s::integer[], %(inputs)s::uuid[]) AS wanted (audience_id, input_id)
-    JOIN {table} v USING (input_id)
+    JOIN (SELECT input_id, embedding FROM {table} WHERE input_id = ANY (%(inputs)s)
+          UNION ALL
+          SELECT input_id, embedding FROM docwell.vector_cache
+          WHERE input_id = ANY (%(inputs)s) AND space_id = %(space)s) AS v USING (input_id)
     RETURNING audience_id, input_id
 """)
 
@@ -63,7 +70,8 @@ _BORROW = sql.SQL("""
 def insert_vectors(
     connection: Connection[Any], space: Space, owners: Iterable[Owner], vectors: Mapping[uuid.UUID, NDArray[np.float32]]
 ) -> set[uuid.UUID]:
-    """Give every owner its vector: from `vectors` (float32 of the space's dimension), else copied from another audience.
+    """Give every owner its vector: from `vectors` (float32 of the space's dimension), else copied from another audience or from
+    those that are remembered.
 
     The caller holds the owners' chunks, so nobody else writes these rows meanwhile.
 
@@ -92,16 +100,23 @@ def insert_vectors(
         "audiences": [audience for audience, _ in elsewhere],
         "inputs": [input_id for _, input_id in elsewhere],
         "indexed": space.crowded,
+        "space": space.space_id,
     }
     borrowed = set(connection.execute(_BORROW.format(table=table), lent).fetchall())
     return {input_id for audience, input_id in elsewhere if (audience, input_id) not in borrowed}
 
 
-_SPACES = "SELECT space_id FROM docwell.embedding_space WHERE NOT is_dropped ORDER BY space_id"
+_SPACES = """
+    SELECT space_id, remembers AND state <> 'retired' FROM docwell.embedding_space WHERE NOT is_dropped ORDER BY space_id
+"""
 _REMOVE = sql.SQL("DELETE FROM {table} WHERE audience_id = %s AND input_id = ANY (%s)")
 
 
 def remove_vectors(connection: Connection[Any], audience_id: int, inputs: Sequence[uuid.UUID]) -> None:
-    """Take these inputs out of every space, for this audience."""
-    for (space_id,) in connection.execute(_SPACES).fetchall():
-        connection.execute(_REMOVE.format(table=vector_table(space_id)), (audience_id, list(inputs)))
+    """Take these inputs out of every space, for this audience, and remember their vectors for a while."""
+    for space_id, remembers in connection.execute(_SPACES).fetchall():
+        table = vector_table(space_id)
+        if remembers:
+            vector_cache.move_in(connection, table, space_id, audience_id, inputs)
+        else:
+            connection.execute(_REMOVE.format(table=table), (audience_id, list(inputs)))

@@ -19,6 +19,7 @@ from ingest_worker.jobs.lost import UNKNOWN, take_back
 from ingest_worker.jobs.wake import Wake
 from ingest_worker.term_upkeep import keep_terms
 from ingest_worker.usage import UsageKeeper
+from ingest_worker.vector_upkeep import VectorKeeper
 from shared.config import Settings
 from shared.database import Pool
 
@@ -28,6 +29,7 @@ log = structlog.get_logger(__name__)
 def run_scheduler(settings: Settings, pool: Pool, wake: Wake, stop: threading.Event, *, rng: random.Random) -> None:
     """Tick until `stop` is set. PostgreSQL or Redis may be away; the next tick tries again."""
     usage = UsageKeeper(settings)
+    vectors = VectorKeeper(settings)
     described = False
     while not stop.is_set():
         began = time.monotonic()
@@ -38,6 +40,7 @@ def run_scheduler(settings: Settings, pool: Pool, wake: Wake, stop: threading.Ev
                 described = True
             due = tick(settings, pool, wake, rng=rng)
             usage.tick(pool, until=began + settings.scheduler_tick_seconds)
+            vectors.tick(pool)
             _index_until(began + settings.scheduler_tick_seconds, pool, stop, idle=due == 0)
         except (psycopg.OperationalError, PoolTimeout) as error:
             log.warning("database_unreachable", error=str(error))

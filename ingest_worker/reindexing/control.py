@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -11,6 +11,7 @@ from typing import Any, LiteralString
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
+from ingest_worker.catalogue import without_vector
 from ingest_worker.catalogue.asking import Conflict
 from ingest_worker.reindexing import table
 from ingest_worker.reindexing.table import Filling, Progress
@@ -28,20 +29,25 @@ MOST_DIMENSIONS = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a reindex takes: passages, their tokens by the bundled tokenizer, and the money; None when no price is set."""
+    """What a reindex takes: passages, their tokens by the bundled tokenizer, and the money; None when no price is set.
+
+    `kept_here` of the passages stay without a vector: their sources let nothing go to a paid model.
+    """
 
     model: str
     passages: int
     tokens: int
     money: Decimal | None
+    kept_here: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reindex:
     """An open reindex. `state`: `filling`, `paused`, `ready` to be switched to, or `kept`, the former model, for going back.
 
-    `lacking` passages have no vector yet, with so many `tokens` and so much `money` to go; `problem`: why
-    the newest batch failed.
+    `lacking` passages have no vector yet, with so many `tokens` and so much `money` to go; `kept_here` and `refused` ones get
+    none, since their sources let nothing go to a paid model, or since the model takes them in no way: `refused_documents` are
+    some of the latter's. `problem`: why the newest batch failed.
     """
 
     state: str
@@ -55,13 +61,27 @@ class Reindex:
     money: Decimal | None
     problem: str | None
     since: datetime
+    kept_here: int = 0
+    refused: int = 0
+    refused_documents: Sequence[str] = ()
+
+    @property
+    def filled(self) -> int:
+        """Passages that have their vector."""
+        return self.passages - self.lacking - self.kept_here - self.refused
 
 
 def estimate(connection: Connection[Any], endpoint: Endpoint, settings: Settings) -> Estimate:
     """What filling a new space with this model takes; asks nobody."""
-    found = table.progress(connection, None)
-    model = endpoint.model or "local"
-    return Estimate(model=model, passages=found.passages, tokens=found.tokens, money=_money(found, endpoint, settings))
+    confined = without_vector.confined_sources(settings)
+    found = table.progress(connection, None, is_paid=endpoint.is_paid(settings.prices), confined=confined)
+    return Estimate(
+        model=endpoint.model or "local",
+        passages=found.passages,
+        tokens=found.tokens,
+        money=_money(found, endpoint, settings),
+        kept_here=found.kept_here,
+    )
 
 
 def start(connection: Connection[Any], endpoint: Endpoint, settings: Settings) -> Reindex:
@@ -134,6 +154,9 @@ def status(connection: Connection[Any], settings: Settings) -> Reindex | None:
         money=_money(counted, endpoint, settings),
         problem=found.problem,
         since=found.changed_at,
+        kept_here=counted.kept_here,
+        refused=counted.refused,
+        refused_documents=_refused_documents(connection, found) if counted.refused else (),
     )
 
 
@@ -164,8 +187,15 @@ _RAISE: LiteralString = """
 """
 
 
-def switch(connection: Connection[Any], *, back: bool = False) -> str:
+def retry(connection: Connection[Any]) -> int:
+    """Ask models again for the passages that they have refused; returns how many."""
+    return without_vector.retry_refused(connection)
+
+
+def switch(connection: Connection[Any], *, back: bool = False, accept_missing: bool = False) -> str:
     """Let searches use the other space, in one step for all servers; returns its model. The one before is kept up beside it.
+
+    With `accept_missing` passages that its model has refused are found by their words alone from then on.
 
     Raises:
         Conflict: no reindex is open, passages lack vectors, or the other way is wanted.
@@ -174,12 +204,12 @@ def switch(connection: Connection[Any], *, back: bool = False) -> str:
     if back != found.is_former:
         hint = "`docwell reindex switch`" if back else "`docwell reindex back`"
         raise Conflict(f"{found.model} is {'the new' if back else 'the former'} model: {hint} goes to it.", code="other_way")
-    _refuse_lacking(connection, found)
+    _refuse_lacking(connection, found, accept_missing=accept_missing)
     with connection.transaction():
         hold_alone(connection)
         # Nobody writes now: what is counted holds.
         found = _open(connection)
-        _refuse_lacking(connection, found)
+        _refuse_lacking(connection, found, accept_missing=accept_missing)
         # There is one of each state at any time, so one of them steps out of the way. Nobody sees it do so.
         connection.execute("UPDATE docwell.embedding_space SET state = 'retired' WHERE space_id = %s", (found.space_id,))
         connection.execute(_SET_ASIDE)
@@ -248,7 +278,14 @@ def _open(connection: Connection[Any]) -> Filling:
     return found
 
 
-def _refuse_lacking(connection: Connection[Any], found: Filling) -> None:
+_MOST_NAMED = 10
+
+
+def _refused_documents(connection: Connection[Any], found: Filling) -> list[str]:
+    return without_vector.documents_with(connection, found.space_id, without_vector.REFUSED, limit=_MOST_NAMED)
+
+
+def _refuse_lacking(connection: Connection[Any], found: Filling, *, accept_missing: bool) -> None:
     counted = table.progress(connection, found.space_id)
     if counted.lacking:
         why = f" The newest batch failed: {found.problem}" if found.problem else ""
@@ -257,6 +294,13 @@ def _refuse_lacking(connection: Connection[Any], found: Filling) -> None:
             f"{counted.lacking} of {counted.passages} passages have no vector of {found.model} yet: after a switch searches would"
             f" miss them. Workers fill them when no job is due; `docwell reindex status` shows how far it is.{paused}{why}",
             code="not_complete",
+        )
+    if counted.refused and not accept_missing:
+        raise Conflict(
+            f"{found.model} has refused {counted.refused} of {counted.passages} passages, those of"
+            f" {', '.join(_refused_documents(connection, found))} among them. `docwell reindex retry` asks again;"
+            " --accept-missing switches without them: searches then find them by their words, and not by meaning.",
+            code="refused_passages",
         )
 
 

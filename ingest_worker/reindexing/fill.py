@@ -1,4 +1,4 @@
-"""Fills the second space, batch by batch, where a worker has nothing else to do."""
+"""Fills the second space, and gaps of the first, batch by batch, where a worker has nothing else to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from functools import partial
 
 import structlog
 
-from ingest_worker.catalogue.vectors import insert_vectors
+from ingest_worker.catalogue import without_vector
+from ingest_worker.catalogue.vectors import inputs_with_vector, insert_vectors
+from ingest_worker.catalogue.without_vector import confined_sources, kept_here, refused
 from ingest_worker.embedding import Vectors, embed, record_embedding, shares_of
 from ingest_worker.reindexing import table
 from ingest_worker.reindexing.table import Filling, Lacking
@@ -18,7 +20,7 @@ from ingest_worker.work import Work
 from shared.config import Settings
 from shared.database import Pool
 from shared.documents import Chunk
-from shared.embedding.protocol import Embedder
+from shared.embedding.protocol import Embedder, Role
 from shared.embedding.spaces import read_models
 from shared.errors import ConfigurationError, DocwellError, PermanentError
 from shared.prices import TokenUse
@@ -40,6 +42,9 @@ def fill_some(
     """
     with pool.connection() as connection:
         found = table.filling(connection)
+        gap = table.space_with_gap(connection)
+    if gap is not None and _fill_gaps(gap, pool, models, own, settings, work):
+        return True
     if found is None or found.paused or not found.is_due:
         return False
     with _alone(pool) as is_ours:
@@ -55,6 +60,30 @@ def fill_some(
                 rest = max(FAILURE_SECONDS, getattr(error, "retry_after", None) or 0.0)
                 table.fail(connection, found.space_id, str(error), rest_seconds=rest)
             return False
+
+
+def _fill_gaps(space_id: int, pool: Pool, models: Models, own: Callable[[], Embedder], settings: Settings, work: Work) -> bool:
+    """Embed passages of the active space that stayed without a vector and may have one by now; one batch."""
+    with _alone(pool) as is_ours:
+        if not is_ours:
+            return False
+        with pool.connection() as connection:
+            lacking = table.due(connection, space_id, confined=confined_sources(settings))
+            known = read_models(connection)
+        wait: float | None = None
+        try:
+            wanted = next(one for one in known if one.space_id == space_id)
+            if lacking:
+                fill_batch(lacking, models.target(pool, wanted, known, own, settings), pool, settings, work)
+        except SpaceChanged:
+            wait = 0.0
+        except DocwellError as error:
+            wait = max(FAILURE_SECONDS, getattr(error, "retry_after", None) or 0.0)
+            log.warning("gaps_not_filled", code=error.code, error=str(error), cure="It is tried again.")
+        with pool.connection() as connection:
+            # What is due of them still is searched no more, or could not be embedded now.
+            without_vector.put_off(connection, space_id, [(one.audience_id, one.input_id) for one in lacking], seconds=wait)
+        return wait is None
 
 
 @contextmanager
@@ -84,7 +113,7 @@ def _fill(
         now = table.filling(connection)
         if now is None or now.space_id != found.space_id or now.paused or not now.is_due:
             return False
-        page = table.look(connection, now.space_id, now.filled_to)
+        page = table.look(connection, now.space_id, now.filled_to, confined=confined_sources(settings))
         if page.filled_to is None:
             return not table.end_round(connection, now.space_id, rest_seconds=rest_seconds)
         if not page.lacking:
@@ -93,44 +122,59 @@ def _fill(
         known = read_models(connection)
     wanted = next(one for one in known if one.space_id == now.space_id)
     target = models.target(pool, wanted, known, own, settings)
-    pay = partial(_pay, page.lacking, pool, settings, target.model)
-    vectors, refused = _embed(target.embedder, {one.input_id: one.chunk for one in page.lacking}, work, pay)
-    _write(pool, target, page.lacking, vectors)
+    fill_batch(page.lacking, target, pool, settings, work)
     with pool.connection() as connection:
         table.advance(connection, now.space_id, page.filled_to, empty=False)
-        if refused is not None:
-            table.fail(connection, now.space_id, f"A passage was refused: {refused}", rest_seconds=0.0)
     return True
+
+
+def fill_batch(lacking: Sequence[Lacking], target: Target, pool: Pool, settings: Settings, work: Work) -> None:
+    """Embed these for their space, and note why those stay without a vector that do: their sources keep them here, or the model
+    refuses them.
+
+    Raises:
+        DocwellError: the model cannot be asked, or refuses everything; nothing was written.
+    """
+    with pool.connection() as connection:
+        known = inputs_with_vector(connection, target.space.space_id, [one.input_id for one in lacking])
+    free = [one for one in lacking if one.may_leave or not target.is_paid]
+    gaps = {(one.audience_id, one.input_id): kept_here(target.model) for one in lacking if one not in free}
+    chunks = {one.input_id: one.chunk for one in free if one.input_id not in known}
+    vectors, problems = _embed(target.embedder, chunks, work, partial(_pay, free, pool, settings, target.model))
+    if problems and len(problems) == len(chunks):
+        # Whoever refuses every text, this one too, has another trouble than a passage.
+        target.embedder.embed(["."], Role.PASSAGE)
+    gaps |= {(one.audience_id, one.input_id): refused(problems[one.input_id]) for one in free if one.input_id in problems}
+    with pool.connection() as connection, connection.transaction():
+        hold_beside(connection, target.space)
+        served = table.hold_served(connection, [(one.audience_id, one.input_id) for one in lacking])
+        made = {owner for owner in served if owner[1] in vectors or owner[1] in known}
+        without = insert_vectors(connection, target.space, made, vectors)
+        without_vector.filled(connection, target.space.space_id, [owner for owner in made if owner[1] not in without])
+        without_vector.note(connection, target.space.space_id, {owner: gaps[owner] for owner in (served & gaps.keys()) - made})
 
 
 def _embed(
     embedder: Embedder, chunks: Mapping[uuid.UUID, Chunk], work: Work, pay: Callable[[TokenUse, Mapping[uuid.UUID, Chunk]], None]
-) -> tuple[Vectors, PermanentError | None]:
-    """The vectors of these, and the error of those that the model takes in no way."""
+) -> tuple[Vectors, dict[uuid.UUID, PermanentError]]:
+    """The vectors of these, and the errors of those that the model takes in no way."""
+    if not chunks:
+        return {}, {}
     try:
-        return embed(embedder, chunks, work=work, pay=pay), None
+        return embed(embedder, chunks, work=work, pay=pay), {}
     except ConfigurationError:
         raise
     except PermanentError as error:
         if len(chunks) == 1:
-            return {}, error
+            return {}, dict.fromkeys(chunks, error)
         items = list(chunks.items())
         vectors: Vectors = {}
-        refused: PermanentError | None = None
+        problems: dict[uuid.UUID, PermanentError] = {}
         for half in (items[: len(items) // 2], items[len(items) // 2 :]):
-            made, problem = _embed(embedder, dict(half), work, pay)
+            made, refusals = _embed(embedder, dict(half), work, pay)
             vectors |= made
-            refused = refused or problem
-        return vectors, refused
-
-
-def _write(pool: Pool, target: Target, lacking: Sequence[Lacking], vectors: Vectors) -> None:
-    owners = [(one.audience_id, one.input_id) for one in lacking if one.input_id in vectors]
-    if not owners:
-        return
-    with pool.connection() as connection, connection.transaction():
-        hold_beside(connection, target.space)
-        insert_vectors(connection, target.space, table.hold_served(connection, owners), vectors)
+            problems |= refusals
+        return vectors, problems
 
 
 def _pay(

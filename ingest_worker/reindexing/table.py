@@ -12,6 +12,7 @@ from psycopg import Connection, sql
 from psycopg.rows import class_row
 
 from ingest_worker.catalogue.vectors import vector_table
+from ingest_worker.catalogue.without_vector import MAY_LEAVE
 from shared.documents import Chunk, ChunkKind
 
 BATCH = 64
@@ -23,11 +24,13 @@ _PAGE = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lacking:
-    """A passage without a vector, and one of the documents that are served with it."""
+    """A passage without a vector, and one of the documents that are served with it. `may_leave`: one of their sources lets it go
+    to a paid model."""
 
     audience_id: int
     input_id: uuid.UUID
     document_id: uuid.UUID | None
+    may_leave: bool
     chunk: Chunk
 
 
@@ -48,30 +51,87 @@ _LOOK = sql.SQL("""
     ), lacking AS MATERIALIZED (
         SELECT c.* FROM page JOIN docwell.chunk c USING (audience_id, chunk_id)
         WHERE NOT EXISTS (SELECT 1 FROM {table} v WHERE v.input_id = c.input_id AND v.audience_id = c.audience_id)
+          AND NOT EXISTS (SELECT 1 FROM docwell.without_vector w
+                          WHERE w.space_id = %(space)s AND w.audience_id = c.audience_id AND w.input_id = c.input_id
+                            AND w.look_at IS NULL)
         ORDER BY c.audience_id, c.chunk_id LIMIT %(batch)s
     )
     SELECT l.audience_id, l.chunk_id, l.input_id, l.kind, l.text, l.section, l.symbol, l.language, l.tokens, l.context,
-           (SELECT d.document_id FROM docwell.version_chunk place
-            JOIN docwell.document d ON d.served_version_id = place.version_id
-            WHERE place.audience_id = l.audience_id AND place.chunk_id = l.chunk_id LIMIT 1)
-    FROM lacking l
+           held.document_id, held.may_leave
+    FROM lacking l {held}
     UNION ALL
-    (SELECT audience_id, chunk_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    (SELECT audience_id, chunk_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
      FROM page ORDER BY audience_id DESC, chunk_id DESC LIMIT 1)
 """)
+# Of several documents one whose source lets the passage go.
+_HELD = sql.SQL("""
+    LEFT JOIN LATERAL (
+        SELECT d.document_id, {may_leave} AS may_leave
+        FROM docwell.version_chunk place JOIN docwell.document d ON d.served_version_id = place.version_id
+        JOIN docwell.source s USING (source_id)
+        WHERE place.audience_id = l.audience_id AND place.chunk_id = l.chunk_id ORDER BY may_leave DESC LIMIT 1
+    ) AS held ON true
+""").format(may_leave=sql.SQL(MAY_LEAVE))
+# Those of the active space that may have a vector by now.
+_DUE = sql.SQL("""
+    SELECT l.audience_id, l.chunk_id, l.input_id, l.kind, l.text, l.section, l.symbol, l.language, l.tokens, l.context,
+           held.document_id, held.may_leave
+    FROM (SELECT c.* FROM docwell.without_vector w JOIN docwell.chunk c USING (audience_id, input_id)
+          WHERE w.space_id = %(space)s AND w.look_at <= now() LIMIT %(batch)s) AS l {held}
+""").format(held=_HELD)
 _FIRST = uuid.UUID(int=0)
 
 
-def look(connection: Connection[Any], space_id: int, filled_to: str | None) -> Page:
-    """The next passages after this place that have no vector in the space, at most BATCH."""
+def look(connection: Connection[Any], space_id: int, filled_to: str | None, *, confined: Sequence[str] = ()) -> Page:
+    """The next passages after this place that have no vector in the space, at most BATCH, but for those that stay without one.
+
+    `confined` are sources that the settings keep from paid models.
+    """
     audience, _, chunk = (filled_to or f"-1/{_FIRST}").partition("/")
-    values = {"audience": int(audience), "chunk": uuid.UUID(chunk), "page": _PAGE, "batch": BATCH}
-    rows = connection.execute(_LOOK.format(table=vector_table(space_id)), values).fetchall()
-    lacking = [
+    values = {
+        "audience": int(audience),
+        "chunk": uuid.UUID(chunk),
+        "page": _PAGE,
+        "batch": BATCH,
+        "space": space_id,
+        "confined": list(confined),
+    }
+    query = _LOOK.format(table=vector_table(space_id), held=_HELD)
+    rows = connection.execute(query, values).fetchall()
+    lacking = _lacking(rows)
+    if not rows:
+        return Page(lacking=(), filled_to=None)
+    # A full batch may have left some of the page for the next look.
+    is_full = len(lacking) == BATCH
+    audience_id, chunk_id = max((row[0], row[1]) for row in rows if row[2] is not None or not is_full)
+    return Page(lacking=lacking, filled_to=f"{audience_id}/{chunk_id}")
+
+
+_SPACE_WITH_GAP: LiteralString = """
+    SELECT w.space_id FROM docwell.without_vector w JOIN docwell.embedding_space s USING (space_id)
+    WHERE w.look_at <= now() AND s.state = 'active' LIMIT 1
+"""
+
+
+def space_with_gap(connection: Connection[Any]) -> int | None:
+    """The active space, when passages that stayed without a vector in it may have one by now."""
+    row = connection.execute(_SPACE_WITH_GAP).fetchone()
+    return None if row is None else int(row[0])
+
+
+def due(connection: Connection[Any], space_id: int, *, confined: Sequence[str] = ()) -> list[Lacking]:
+    """Passages that stayed without a vector in this space and may have one by now, at most BATCH."""
+    values = {"space": space_id, "batch": BATCH, "confined": list(confined)}
+    return _lacking(connection.execute(_DUE, values).fetchall())
+
+
+def _lacking(rows: Sequence[tuple[Any, ...]]) -> list[Lacking]:
+    return [
         Lacking(
             audience_id=row[0],
             input_id=row[2],
             document_id=row[10],
+            may_leave=bool(row[11]),
             chunk=Chunk(
                 kind=ChunkKind(row[3]),
                 text=row[4],
@@ -85,12 +145,6 @@ def look(connection: Connection[Any], space_id: int, filled_to: str | None) -> P
         for row in rows
         if row[2] is not None
     ]
-    if not rows:
-        return Page(lacking=(), filled_to=None)
-    # A full batch may have left some of the page for the next look.
-    is_full = len(lacking) == BATCH
-    audience_id, chunk_id = max((row[0], row[1]) for row in rows if row[2] is not None or not is_full)
-    return Page(lacking=lacking, filled_to=f"{audience_id}/{chunk_id}")
 
 
 _STILL = """
@@ -175,31 +229,56 @@ def fail(connection: Connection[Any], space_id: int, problem: str, *, rest_secon
 
 
 _COUNT = sql.SQL("""
-    SELECT count(*), count(*) FILTER (WHERE lacks), coalesce(sum(size) FILTER (WHERE lacks), 0)::bigint
+    SELECT count(*), count(*) FILTER (WHERE lacks AND gap IS NULL),
+           coalesce(sum(size) FILTER (WHERE lacks AND gap IS NULL), 0)::bigint,
+           count(*) FILTER (WHERE lacks AND gap = 'kept_here'), count(*) FILTER (WHERE lacks AND gap = 'refused')
     FROM (
         SELECT NOT EXISTS (SELECT 1 FROM {table} v WHERE v.input_id = c.input_id AND v.audience_id = c.audience_id) AS lacks,
-               c.tokens AS size
+               c.tokens AS size, w.reason_code AS gap
         FROM docwell.chunk_terms t JOIN docwell.chunk c USING (audience_id, chunk_id)
+        LEFT JOIN docwell.without_vector w
+            ON w.space_id = %(space)s AND w.audience_id = c.audience_id AND w.input_id = c.input_id AND w.look_at IS NULL
     ) AS passages
 """)
-_ALL: LiteralString = """
-    SELECT count(*), count(*), coalesce(sum(tokens), 0)::bigint FROM (
+_ALL = sql.SQL("""
+    SELECT count(*), count(*), coalesce(sum(tokens), 0)::bigint, 0, 0 FROM (
         SELECT DISTINCT ON (c.input_id) c.tokens FROM docwell.chunk_terms t JOIN docwell.chunk c USING (audience_id, chunk_id)
     ) AS passages
-"""
+""")
+_ALL_THAT_LEAVES = sql.SQL("""
+    SELECT count(*), count(*) FILTER (WHERE leaves), coalesce(sum(tokens) FILTER (WHERE leaves), 0)::bigint,
+           count(*) FILTER (WHERE NOT leaves), 0
+    FROM (
+        SELECT DISTINCT ON (l.input_id) l.tokens, coalesce(held.may_leave, false) AS leaves
+        FROM docwell.chunk_terms t JOIN docwell.chunk l USING (audience_id, chunk_id) {held}
+        ORDER BY l.input_id, leaves DESC
+    ) AS passages
+""").format(held=_HELD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Passages that are searched, those of them without a vector, and the tokens of these (by the bundled tokenizer)."""
+    """Passages that are searched, those of them without a vector, and the tokens of these (by the bundled tokenizer).
+
+    Beside them stand those that stay without one: `kept_here` by their sources, and `refused` by the model.
+    """
 
     passages: int
     lacking: int
     tokens: int
+    kept_here: int
+    refused: int
 
 
-def progress(connection: Connection[Any], space_id: int | None) -> Progress:
-    """How far the space has come; for None, a space that holds nothing yet, with passages of equal text counted once."""
-    query = sql.SQL(_ALL) if space_id is None else _COUNT.format(table=vector_table(space_id))
-    row = connection.execute(query).fetchone() or (0, 0, 0)
-    return Progress(passages=row[0], lacking=row[1], tokens=row[2])
+def progress(
+    connection: Connection[Any], space_id: int | None, *, is_paid: bool = False, confined: Sequence[str] = ()
+) -> Progress:
+    """How far the space has come; for None, a space that holds nothing yet, with passages of equal text counted once, and those
+    that `confined` and other sources keep from a paid model apart."""
+    values = {"space": space_id, "confined": list(confined)}
+    if space_id is not None:
+        query: sql.SQL | sql.Composed = _COUNT.format(table=vector_table(space_id))
+    else:
+        query = _ALL_THAT_LEAVES if is_paid else _ALL
+    row = connection.execute(query, values).fetchone() or (0, 0, 0, 0, 0)
+    return Progress(passages=row[0], lacking=row[1], tokens=row[2], kept_here=row[3], refused=row[4])

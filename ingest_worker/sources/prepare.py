@@ -37,6 +37,7 @@ def prepare_remote(connection: Connection[Any], settings: ConnectionSettings, ge
             readers=readers,
             max_bytes=settings.max_bytes,
             enrich=settings.enrich,
+            embed_anyway=settings.embed == "anyway",
         )
         anew = remotes.prepare(
             connection,

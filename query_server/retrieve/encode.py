@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from query_server.retrieve.opening import Directory, Opening
 from query_server.retrieve.semantic import Space
+from query_server.spending import QuerySpending
 from shared.embedding.protocol import Embedder, Role
 from shared.errors import DocwellError, PermanentError, TransientError
 
@@ -44,14 +45,21 @@ class Encoder:
     once: at the first query, or before it in the background.
 
     Safe for threads; what was asked lately is not embedded again. Whoever comes while the model loads is not kept waiting unless
-    `patient`. `directory` knows which model the index has; without one it is the settings' own.
+    `patient`. `directory` knows which model the index has; without one it is the settings' own. `spending` is told of what
+    embedders used.
     """
 
     def __init__(
-        self, open_embedder: Callable[[], Embedder], *, patient: bool = False, directory: Directory | None = None
+        self,
+        open_embedder: Callable[[], Embedder],
+        *,
+        patient: bool = False,
+        directory: Directory | None = None,
+        spending: QuerySpending | None = None,
     ) -> None:
         self._patient = patient
         self._directory = directory
+        self._spending = spending
         self._own = Opening(open_embedder)
         self._others: dict[str, Opening] = {}
         self._lock = threading.Lock()
@@ -133,6 +141,9 @@ class Encoder:
             if active is None:
                 raise
             return Encoded(problem=str(error), meant_for=active, failure=error)
+        finally:
+            if self._spending is not None:
+                self._spending.note(embedder)
         return Encoded(
             vectors=[vector for vector, _ in found],
             fingerprint=fingerprint.key,
@@ -171,3 +182,5 @@ class Encoder:
         """Close the embedders' connections, if they have any."""
         for opening in {self._own, *self._others.values()}:
             opening.close()
+        if self._spending is not None:
+            self._spending.close()

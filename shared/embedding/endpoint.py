@@ -11,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import SecretStr
 
 from shared.config import Settings
+from shared.prices import Price, is_paid_service
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -37,6 +38,10 @@ class Endpoint:
         """Scheme, host and port that are asked; the local models have none."""
         parts = urlsplit(self.base_url or OPENAI_URL)
         return f"{parts.scheme}://{parts.hostname}:{parts.port or ''}" if self.provider == "openai" else "local"
+
+    def is_paid(self, prices: Mapping[str, Price]) -> bool:
+        """Whether texts that it embeds leave for a paid service; see `is_paid_service`."""
+        return self.provider == "openai" and is_paid_service(self.base_url or OPENAI_URL, self.model, prices)
 
     @property
     def revision(self) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, LiteralString
 
 from psycopg import Connection
@@ -14,6 +14,7 @@ from shared.embedding.fingerprint import Fingerprint
 from shared.embedding.probe import Probe
 from shared.embedding.protocol import Embedder
 from shared.errors import ConfigurationError
+from shared.prices import Price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,13 @@ class StoredModel:
     endpoint: Endpoint | None
     crowded: bool = False
     paused: bool = False
+
+    def is_paid(self, own: Endpoint, prices: Mapping[str, Price]) -> bool:
+        """Whether texts that it embeds leave for a paid service. `own` is the settings' model: only it knows the address of a
+        space of an older Docwell."""
+        if self.provider != "openai":
+            return False
+        return replace(self.endpoint or own, provider=self.provider, model=self.model).is_paid(prices)
 
     def is_declared_by(self, endpoint: Endpoint) -> bool:
         """Whether an endpoint names this model, as far as can be said without asking it."""

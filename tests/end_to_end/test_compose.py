@@ -99,7 +99,8 @@ class Stack:
         (home / "run").mkdir(parents=True, exist_ok=True)
         found = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "DOCWELL_HOME": str(home), "DOCWELL_LOG_FORMAT": "json"}
         for variable, value in SERVICES[service].get("environment", {}).items():
-            found[variable] = str(self.inbox) if value == "/inbox" else self.localise(str(value))
+            mounted = {"/inbox": str(self.inbox), "/etc/docwell/docwell.toml": str(ROOT / "infra" / "docker" / "docwell.toml")}
+            found[variable] = mounted.get(value) or self.localise(str(value))
             if variable.endswith("_PORT"):
                 found[variable] = str(self.ports[service])
         return found
