@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from ingest_worker.enrich.context import CACHEABLE_TOKENS, estimate
 from ingest_worker.enrich.prompt import Part
+from shared.config import Settings
 from shared.documents import Chunk
 from shared.prices import Price, TokenUse
 
@@ -41,15 +42,25 @@ def in_batch(parts: Sequence[Part], chunks: Sequence[Chunk], missing: Collection
             yield Asking(place=place, part=part, is_cached=is_cached, use=use)
 
 
-def is_cheaper_in_batch(parts: Sequence[Part], chunks: Sequence[Chunk], missing: Collection[int], price: Price | None) -> bool:
-    """Whether these contexts cost less in a batch that never reads the cache than one after the other, where all but the first
-    request of a part do.
+def on_the_way(parts: Sequence[Part], chunks: Sequence[Chunk], missing: Collection[int]) -> TokenUse:
+    """What the `missing` chunks use when they are asked about one after the other: the first request of a part fills the cache
+    for the others.
     """
+    wanted = set(missing)
+    use = TokenUse()
+    for part in parts:
+        places = [place for place in range(part.first, part.last) if place in wanted]
+        for number, place in enumerate(places):
+            use += estimate(part, chunks[place], is_first=number == 0, is_cached=part.tokens >= CACHEABLE_TOKENS)
+    return use
+
+
+def goes_into_batch(parts: Sequence[Part], chunks: Sequence[Chunk], missing: Collection[int], settings: Settings) -> bool:
+    """Whether these contexts of a document are ordered in a batch, by the settings and by what they cost there at most."""
+    if settings.context_batches != "auto":
+        return settings.context_batches == "all"
+    price = settings.prices.get(settings.context_model)
     prices = price if price is not None and price.cost(_ALL_KINDS, in_batch=True) is not None else _USUAL
     later = sum((asking.use for asking in in_batch(parts, chunks, missing)), TokenUse())
-    now = TokenUse()
-    for part in parts:
-        places = [place for place in range(part.first, part.last) if place in missing]
-        for number, place in enumerate(places):
-            now += estimate(part, chunks[place], is_first=number == 0, is_cached=part.tokens >= CACHEABLE_TOKENS)
+    now = on_the_way(parts, chunks, missing)
     return (prices.cost(later, in_batch=True) or Decimal(0)) < (prices.cost(now) or Decimal(0))

@@ -10,7 +10,7 @@ from typing import Any
 from psycopg import Connection
 
 from ingest_worker.catalogue import batches, orders
-from ingest_worker.enrich.batch_choice import is_cheaper_in_batch
+from ingest_worker.enrich.batch_choice import goes_into_batch
 from ingest_worker.enrich.context import Stop
 from ingest_worker.enrich.prompt import PROMPT_VERSION, Part
 from shared.config import Settings
@@ -58,10 +58,7 @@ def left_to_batches(
     ripe = [place for chunk_id, place in free.items() if chunk_id not in rest]
     if not ripe:
         return Left(now=(), stop=waits or failed_in_batch(rest), order_seconds=order_seconds, due_seconds=soonest(rest))
-    price = settings.prices.get(settings.context_model)
-    if settings.context_batches == "all" or (
-        settings.context_batches == "auto" and is_cheaper_in_batch(parts, chunks, ripe, price)
-    ):
+    if goes_into_batch(parts, chunks, ripe, settings):
         return Left(now=(), stop=Stop(code=BATCH, reason=ORDERED), order_seconds=0.0)
     return Left(now=sorted(ripe), stop=waits, order_seconds=order_seconds)
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from ingest_worker.enrich.batch_choice import in_batch, is_cheaper_in_batch
-from ingest_worker.enrich.context import CACHEABLE_TOKENS, estimate
+from ingest_worker.enrich.batch_choice import goes_into_batch, in_batch, on_the_way
 from ingest_worker.enrich.prompt import split_document
 from shared.config import Settings
 from shared.documents import Chunk
@@ -72,14 +71,6 @@ def _contexts(path: str, title: str | None, chunks: Sequence[Chunk], settings: S
     """What the contexts of a document use on the way, and in batches."""
     parts = split_document(chunks, path=path, title=title, window_tokens=settings.context_window_tokens)
     places = set({chunk.chunk_id: place for place, chunk in reversed(list(enumerate(chunks)))}.values())
-    price = settings.prices.get(settings.context_model)
-    if settings.context_batches == "all" or (
-        settings.context_batches == "auto" and is_cheaper_in_batch(parts, chunks, places, price)
-    ):
+    if goes_into_batch(parts, chunks, places, settings):
         return TokenUse(), sum((asking.use for asking in in_batch(parts, chunks, places)), TokenUse())
-    use = TokenUse()
-    for part in parts:
-        own = [place for place in range(part.first, part.last) if place in places]
-        for number, place in enumerate(own):
-            use += estimate(part, chunks[place], is_first=number == 0, is_cached=part.tokens >= CACHEABLE_TOKENS)
-    return use, TokenUse()
+    return on_the_way(parts, chunks, places), TokenUse()

@@ -6,10 +6,13 @@ from decimal import Decimal
 
 import pytest
 
-from ingest_worker.enrich.batch_choice import in_batch, is_cheaper_in_batch
+from ingest_worker.enrich.batch_choice import goes_into_batch, in_batch
 from ingest_worker.enrich.prompt import split_document
+from shared.config import Settings
 from shared.documents import Chunk, ChunkKind
 from shared.prices import Price
+
+AUTO = Settings(context_batches="auto")
 
 
 def _chunks(count: int) -> list[Chunk]:
@@ -28,14 +31,14 @@ def _chunks(count: int) -> list[Chunk]:
 def test_a_batch_is_chosen_where_the_cache_saves_less(chunks: int, missing: range | list[int], is_cheaper: bool) -> None:
     found = _chunks(chunks)
     parts = split_document(found, path="a.md", title=None, window_tokens=100_000)
-    assert is_cheaper_in_batch(parts, found, missing, None) is is_cheaper
+    assert goes_into_batch(parts, found, missing, AUTO) is is_cheaper
 
 
 def test_the_owners_prices_decide_where_they_are_whole() -> None:
     found = _chunks(5)
     parts = split_document(found, path="a.md", title=None, window_tokens=100_000)
     dear = Price(input=Decimal(1), output=Decimal(5), cache_read=Decimal(0), cache_write=Decimal(0), batch=Decimal(1))
-    assert not is_cheaper_in_batch(parts, found, range(5), dear)
+    assert not goes_into_batch(parts, found, range(5), AUTO.model_copy(update={"prices": {AUTO.context_model: dear}}))
 
 
 def test_no_request_of_a_batch_counts_on_the_cache_and_one_alone_does_not_write_it() -> None:
