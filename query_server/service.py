@@ -33,7 +33,7 @@ from shared.credentials import Credential, any_credential, find_credential
 from shared.database import Pool
 from shared.documents import DocumentState
 from shared.errors import DocwellError, PermanentError
-from shared.text import as_asked
+from shared.text import as_asked, clean_text
 from shared.tracing import emit_stages
 
 if TYPE_CHECKING:
@@ -321,12 +321,13 @@ def _searched(search: Searched, encoded: Encoded, answer: SearchAnswer, ranking:
 
 
 def _checked(text: str, argument: str, *, required: bool = True) -> str:
-    text = text.replace("\x00", "").strip()
+    # As the texts that are looked through: a word that was copied from a PDF may hold soft hyphens.
+    text = clean_text(text).strip()
     if required and not text:
         raise PermanentError(f"{argument} is empty: give a question, or the words to look for.", code="bad_argument")
     if len(text) > LONGEST_QUERY:
         raise PermanentError(f"{argument} is longer than {LONGEST_QUERY} characters.", code="bad_argument")
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return text
 
 
 def _uuid(text: str, argument: str) -> uuid.UUID:

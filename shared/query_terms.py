@@ -40,6 +40,9 @@ MOST_SPELLED = 32
 SHORTEST_FIGURE = 3
 """Digits of a number that is missed when it stands nowhere: a `5` stands for anything."""
 
+MOST_BRIEF = 4
+"""Words of a question that is brief: a passage that holds all of them is meant rather than one that repeats some."""
+
 _BEGINNING_ELSEWHERE = 0.5
 """Weight of beginnings in a query that is not English, whose stems are worth less."""
 
@@ -83,7 +86,8 @@ class QueryTerms:
     they were written. `phrases` are the quoted parts, folded as `fold_phrase` folds a text, and `phrase_terms` the numbers of the
     terms that every text with the phrase holds, for each phrase. `figures` are the numbers in it as they were written, each with
     the terms of which a text that gives this number holds one. A query is `bare` when it is nothing but identifiers, numbers and
-    quoted phrases.
+    quoted phrases. `needs` are, for a brief query with a number or an identifier in it, the forms of each of its words: a text
+    that holds one form of every word holds all that was asked for.
     """
 
     text: str
@@ -94,6 +98,7 @@ class QueryTerms:
     identifier_names: tuple[str, ...] = ()
     figures: tuple[tuple[str, frozenset[int]], ...] = ()
     bare: bool = False
+    needs: tuple[frozenset[int], ...] = ()
 
     @property
     def numbers(self) -> list[int]:
@@ -132,8 +137,8 @@ def query_terms(query: str) -> QueryTerms:
             names.setdefault(number, token)
         for surface, kind in _spellings(token):
             number = term_number(surface)
-            # In English words `oe` and `ue` are no umlauts, unless in names.
-            if not english or (token[0].isupper() and kind is TermKind.SPELLING):
+            # In English `oe` and `ue` are umlauts in names alone, and nobody has to write these with a capital.
+            if not english or kind is TermKind.SPELLING:
                 spelled[number] = QueryTerm(
                     number=number, surface=surface, kind=TermKind.SPELLING, weight=weights[kind], word=word
                 )
@@ -149,6 +154,7 @@ def query_terms(query: str) -> QueryTerms:
         identifier_names=tuple(names.values()),
         figures=tuple((token, _readings(token)) for token in dict.fromkeys(tokens) if _readings(token)),
         bare=bool(tokens) and all(map(_names_one_thing, tokens_of(_QUOTED.sub(" ", query)))),
+        needs=_needs(kept),
     )
 
 
@@ -172,6 +178,24 @@ def _asked(token: str) -> Iterator[tuple[str, TermKind]]:
     for term, kind in token_terms(token):
         if pairs or kind is not TermKind.GRAM or len(term) > 1:
             yield term, kind
+
+
+def _needs(kept: Sequence[str]) -> tuple[frozenset[int], ...]:
+    """For each word of a brief query its forms; of a run without spaces each pair. None where no word names one thing."""
+    words = list(dict.fromkeys(kept))
+    if not 1 < len(words) <= MOST_BRIEF or not any(map(_names_one_thing, words)):
+        return ()
+    needs: list[frozenset[int]] = []
+    for word in words:
+        asked = list(_asked(word))
+        if is_unspaced(word):
+            needs += (frozenset({term_number(pair)}) for pair, _ in asked)
+        elif readings := _readings(word):
+            needs.append(readings)
+        else:
+            whole = [asked[0]] if COMPOUND.search(word) else [*asked, *_spellings(word)]
+            needs.append(frozenset(term_number(surface) for surface, _ in whole))
+    return tuple(needs)
 
 
 def _certain(phrase: str) -> tuple[int, ...]:

@@ -97,6 +97,8 @@ def _details(found: Mapping[str, Any]) -> Iterable[str]:
         yield f"holds the identifiers {', '.join(map(plain, found['identifiers']))}"
     if found.get("phrases"):
         yield f"holds the phrases {', '.join(map(plain, found['phrases']))}"
+    if found.get("holds_all"):
+        yield "holds every word of the question"
     if found.get("named"):
         yield "its document is named in the question"
     for name, saying in (("merged", "goes on in"), ("collapsed", "is said again in")):

@@ -45,11 +45,11 @@ def usage(
             }
         )
         return
-    _show(begin, totals, documents, unused, unanswered, usage_log=current.usage_log)
+    _show(asked, totals, documents, unused, unanswered, usage_log=current.usage_log)
 
 
 def _show(
-    begin: datetime,
+    asked: Asked,
     totals: Totals,
     documents: Sequence[UsedDocument],
     unused: Sequence[UnusedDocument],
@@ -59,11 +59,12 @@ def _show(
 ) -> None:
     if totals.first_at is None or totals.searches + totals.reads == 0:
         hint = " Nothing is logged: set DOCWELL_USAGE_LOG=ids or queries, and start again." if usage_log == "off" else ""
-        print(f"No call of an MCP client was logged since {output.plain(begin)}.{hint}")
+        print(f"No call of an MCP client{_kept_to(asked)} was logged since {output.plain(asked.since)}.{hint}")
         if totals.first_at is None:
             return
     print(
-        f"Since {output.plain(max(begin, totals.first_at))}: {totals.searches} searches ({totals.answered} answered,"
+        f"Since {output.plain(max(asked.since, totals.first_at))}{_kept_to(asked)}: {totals.searches} searches"
+        f" ({totals.answered} answered,"
         f" {totals.without_match} without a match, {totals.empty} where nothing is indexed, {totals.failed} failed) and"
         f" {totals.reads} reads."
     )
@@ -85,3 +86,8 @@ def _show(
         ([one.searches, one.last_asked, one.query or "(texts are not logged)"] for one in unanswered),
         empty="None.",
     )
+
+
+def _kept_to(asked: Asked) -> str:
+    places = [f"{word} {name}" for word, name in (("namespace", asked.namespace), ("source", asked.source)) if name is not None]
+    return f" in {' and '.join(places)}" if places else ""

@@ -127,7 +127,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Calls of the period, whatever they were kept to; `first_at` is when the log begins."""
+    """Calls of the period; where a namespace or source is asked for, those that were kept to it and those whose answers hold a
+    document of it. `first_at` is when the log begins, whatever is asked for."""
 
     searches: int
     answered: int
@@ -180,7 +181,16 @@ _TOTALS: LiteralString = """
            count(*) FILTER (WHERE kind = 'search' AND outcome NOT IN ('ok', 'no_match', 'index_empty')) AS failed,
            count(*) FILTER (WHERE kind = 'read' AND outcome = 'ok') AS reads,
            (SELECT min(at) FROM docwell.usage_event) AS first_at
-    FROM docwell.usage_event WHERE at >= %(since)s
+    FROM docwell.usage_event e
+    WHERE at >= %(since)s
+      AND ((%(namespace)s::text IS NULL OR e.namespace = %(namespace)s) AND (%(source)s::text IS NULL OR e.source = %(source)s)
+           OR EXISTS (SELECT 1 FROM docwell.usage_passage p
+                      JOIN docwell.document d USING (document_id)
+                      JOIN docwell.source s USING (source_id)
+                      JOIN docwell.namespace n ON n.namespace_id = d.namespace_id
+                      WHERE p.stream_id = e.stream_id
+                        AND (%(namespace)s::text IS NULL OR n.name = %(namespace)s)
+                        AND (%(source)s::text IS NULL OR s.name = %(source)s)))
 """
 _USED: LiteralString = """
     SELECT d.document_id, s.name AS source, n.name AS namespace, d.path, used.returned, used.read, used.last_used

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +13,7 @@ from ingest_worker.chunk.counting import Counter
 from ingest_worker.chunk.fences import chunk_code_block
 from ingest_worker.chunk.prose import Sizes, chunk_run
 from ingest_worker.chunk.table import chunk_table
-from ingest_worker.chunk.units import PIECE, Lists, Unit, text_units
+from ingest_worker.chunk.units import PAGE, PIECE, Lists, Unit, text_units
 from shared.documents import Chunk, Element, ElementKind, ParsedDocument, Span
 
 _LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -21,6 +21,13 @@ _ATTRIBUTES: Final = re.compile(r"\s*\{[:#.][^}]*\}\s*$|\s*\{\s*#[^}]*\}\s*$|<[^
 _MARKS: Final = re.compile(r"[`*]+|(?<!\w)_+|_+(?!\w)|\\(?=[^\w\s])")
 _PLAIN: Final = re.compile(r"[^\[`*_\\<{]*")
 _SECTION_CHARS: Final = 200
+
+_SHORT: Final = 3
+"""Chunks that a short document fills: there a page that moves changes no more of them than an edit may."""
+_LITTLE: Final = 3
+"""A page that fills less than one in so many of a chunk is a slide or a form: its text does not run on to the next."""
+_CHARS: Final = 4
+"""Characters of a token, about."""
 
 
 def chunk_document(
@@ -53,6 +60,7 @@ def _chunks(elements: tuple[Element, ...], counter: Counter, sizes: Sizes) -> It
     run: list[Unit] = []
     part = Span().part
     lists = Lists()
+    by_page = _pages_are_borders(elements, sizes)
     for element in elements:
         if element.span.part != part:
             # A slide, a sheet or an attachment is cited by itself, and its headings end with it.
@@ -70,7 +78,7 @@ def _chunks(elements: tuple[Element, ...], counter: Counter, sizes: Sizes) -> It
             path.append((level, heading_name(element.text) or element.text[:_SECTION_CHARS]))
             run += _heading_units(element, level, tuple(name for _, name in path), counter, sizes)
         elif element.kind is ElementKind.TEXT:
-            rank = _rank_after(run, element)
+            rank = _rank_after(run, element, by_page=by_page)
             run += text_units(element.text, element.span, section, counter, limit=sizes.limit, first_rank=rank, lists=lists)
         else:
             small = _small_block(element, section, run, counter, sizes, lists)
@@ -94,8 +102,19 @@ def _heading_units(element: Element, level: int, section: tuple[str, ...], count
     return [replace(unit, kind=ElementKind.HEADING, key=key, rank=GLUE if i else level) for i, unit in enumerate(units)]
 
 
-def _rank_after(run: list[Unit], element: Element) -> int | None:
-    """The rank of the boundary before an element: weakest after a heading, weak when a sentence goes on on the next page.
+def _pages_are_borders(elements: Sequence[Element], sizes: Sizes) -> bool:
+    """Whether a passage ends with its page, so that it is cited by that page alone: in a short document, and in one with little
+    text on each page. In others an edit would move text over every later page, and all borders with it.
+    """
+    texts = [element for element in elements if element.span.page_start is not None]
+    pages = len({(element.span.attachment, element.span.page_start) for element in texts})
+    most = max(_SHORT * sizes.target, pages * sizes.target // _LITTLE) * _CHARS
+    return pages > 1 and sum(len(element.text) for element in texts) <= most
+
+
+def _rank_after(run: list[Unit], element: Element, *, by_page: bool = False) -> int | None:
+    """The rank of the boundary before an element: weakest after a heading, weak when a sentence goes on on the next page, strong
+    before a page where pages are borders.
 
     None: that of its own first line.
     """
@@ -107,7 +126,7 @@ def _rank_after(run: list[Unit], element: Element) -> int | None:
     next_page = last.span.page_end != element.span.page_start
     if next_page and last.text[-1].isalnum() and element.text.lstrip()[:1].islower():
         return PIECE
-    return None
+    return PAGE if next_page and by_page else None
 
 
 def _small_block(

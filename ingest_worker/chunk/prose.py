@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ingest_worker.chunk.borders import Rules, find_borders
-from ingest_worker.chunk.units import BIG_PARAGRAPH, FIRM, Unit, common_section, join, keep_whole, mark_big_paragraphs
+from ingest_worker.chunk.units import BIG_PARAGRAPH, FIRM, PAGE, Unit, common_section, join, keep_whole, mark_big_paragraphs
 from shared.documents import Chunk, ChunkKind, ElementKind, Span
 
 
@@ -61,7 +61,8 @@ def chunk_run(run: Sequence[Unit], sizes: Sizes) -> list[Chunk]:
     for start, end in pairwise(borders):
         body = units[start:end]
         room = min(sizes.overlap, sizes.target - sum(tokens[start:end]))
-        lead = _overlap(units[previous:start], room) if start and body[0].kind is not ElementKind.HEADING else []
+        apart = body[0].kind is ElementKind.HEADING or body[0].rank == PAGE
+        lead = _overlap(units[previous:start], room) if start and not apart else []
         chunks.append(_chunk(lead, body))
         previous = start
     return chunks

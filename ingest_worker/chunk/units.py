@@ -13,6 +13,8 @@ from ingest_worker.chunk.sentences import split_paragraphs, split_pieces, split_
 from shared.documents import ElementKind, Span
 
 # Ranks of boundaries, strongest first. Headings have their level, 1 to 6.
+PAGE: Final = 6
+"""Before the first text of a page, in documents whose pages are borders."""
 BIG_PARAGRAPH: Final = 7
 """Before and after a paragraph that leaves little room for others in its chunk."""
 FIRM: Final = 7

@@ -103,8 +103,14 @@ def _adjoins(group: _Group, candidate: Candidate) -> bool:
         place.ordinal in (first.ordinal - 1, last.ordinal + 1)
         and place.kind == group.best.place.kind == "text"
         and (place.section, place.span.part) == (group.best.place.section, group.best.place.span.part)
+        and (_pages_meet(place, first) if place.ordinal < first.ordinal else _pages_meet(last, place))
         and group.tokens + place.tokens <= MOST_MERGED_TOKENS
     )
+
+
+def _pages_meet(before: Place, after: Place) -> bool:
+    """Whether one goes on on the page where the other ends. Where a page was a border each is cited by its own."""
+    return before.page_end is None or after.page_start is None or before.page_end == after.page_start
 
 
 def _found(group: _Group) -> Found:

@@ -108,8 +108,16 @@ def _nothing(scope: Scope, absent: Absent, offset: int, *, wordless: bool) -> st
 
 
 def _said(absent: Absent) -> str:
-    names = " or ".join(f"`{name if len(name) <= LONGEST_SAID else name[:LONGEST_SAID] + '…'}`" for name in absent.names)
-    return f"Nothing that you may see, and that the filters leave, holds {names}."
+    return f"Nothing that you may see, and that the filters leave, holds {' or '.join(map(_quoted, absent.names))}."
+
+
+def _found_as(absent: Absent) -> str:
+    pairs = "; ".join(f"{_quoted(name)} was found as {_quoted(written)}" for name, written in absent.spelled)
+    return f"The documents write it with other separators: {pairs}."
+
+
+def _quoted(name: str) -> str:
+    return f"`{name if len(name) <= LONGEST_SAID else name[:LONGEST_SAID] + '…'}`"
 
 
 def _cost(found: Found) -> int:
@@ -188,6 +196,8 @@ def _warnings(
                 message=f"{_said(absent)} The passages were found by parts of it, or by the other words of the question.",
             )
         )
+    if absent.spelled:
+        found.append(Notice(code="found_as", message=_found_as(absent)))
     if cut:
         found.append(
             Notice(

@@ -27,10 +27,12 @@ _FREQUENCIES: LiteralString = "SELECT term FROM docwell.document_frequencies(%s,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absent:
-    """Exact things of a query that no passage in sight holds, as they were written. `alone`: the query asks for nothing else."""
+    """Exact things of a query that no passage in sight holds, as they were written. `alone`: the query asks for nothing else.
+    `spelled` are those that are there with other separators, each with the form in which it was found."""
 
     names: tuple[str, ...] = ()
     alone: bool = False
+    spelled: tuple[tuple[str, str], ...] = ()
 
 
 NONE_ABSENT = Absent()

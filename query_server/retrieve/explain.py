@@ -64,7 +64,8 @@ class PassageExplanation:
     """Where a passage's place comes from. Ranks are 1-based; all but `merged` and `collapsed` are of its best chunk.
 
     `exact_hits` counts the identifiers and quoted phrases that put it in front of others, and its document's name (`named`: the
-    query names it); an identifier that stands in many chunks is held and does not count.
+    query names it); an identifier that stands in many chunks is held and does not count. `holds_all`: it holds every word of a
+    brief query with a number or an identifier, which put it in front of those that do not.
     """
 
     fused_rank: int | None
@@ -74,6 +75,7 @@ class PassageExplanation:
     identifiers: tuple[str, ...] = ()
     phrases: tuple[str, ...] = ()
     named: bool | None = None
+    holds_all: bool | None = None
     keyword_rank: int | None = None
     keyword_score: float | None = None
     semantic_rank: int | None = None
@@ -334,6 +336,7 @@ def _passage(found: Found, fused_rank: int | None, facts: Facts) -> PassageExpla
         identifiers=tuple(term.surface for term, _ in held if term in query.identifiers),
         phrases=tuple(phrase for phrase in query.phrases if phrase in _searched_text(found.best)),
         named=True if hit.key in facts.evidence.named else None,
+        holds_all=hit.whole or None,
         keyword_rank=hit.ranks.get("keyword"),
         keyword_score=None if hit.keyword_score is None else round(hit.keyword_score, 4),
         semantic_rank=hit.ranks.get("semantic"),

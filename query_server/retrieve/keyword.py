@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, LiteralString
 
@@ -59,13 +59,15 @@ class KeywordHit:
     """A chunk that holds terms of the query.
 
     `coverage` is the share of the query's weight that the chunk's terms make up, 0.0-1.0; another form of a word counts half.
-    `exact` counts the identifiers and quoted phrases of the query that stand in it, and the names of its document.
+    `exact` counts the identifiers and quoted phrases of the query that stand in it, and the names of its document. `whole` says
+    that it holds every word of a brief query with a number or an identifier in it.
     """
 
     key: ChunkKey
     score: float
     coverage: float
     exact: int = 0
+    whole: bool = False
 
 
 class FrequencyCache:
@@ -100,7 +102,8 @@ class FrequencyCache:
 def keyword_leg(
     connection: Connection[Any], scope: Scope, filters: Filters, query: QueryTerms, *, limit: int, cache: FrequencyCache
 ) -> list[KeywordHit]:
-    """The best chunks of the scope by BM25, at most `limit`; exact hits first, then by score, then by id."""
+    """The best chunks of the scope by BM25, at most `limit`; exact hits first, then what holds every word of a brief query, then
+    by score, then by id."""
     if not query.terms or scope.empty:
         return []
     if not scope.narrowed and scope.chunks <= WHOLE_UP_TO:
@@ -127,10 +130,12 @@ class Scored:
     scores: npt.NDArray[np.float64]
     coverage: npt.NDArray[np.float64]
     exact: npt.NDArray[np.int64]
+    whole: npt.NDArray[np.bool_]
 
 
-def _order(hit: KeywordHit) -> tuple[int, float, ChunkKey]:
-    return -hit.exact, -round(hit.score, 9), hit.key
+def in_order(hits: Iterable[KeywordHit]) -> list[KeywordHit]:
+    """The hits as the leg brings them, best first."""
+    return sorted(hits, key=lambda hit: (-hit.exact, not hit.whole, -round(hit.score, 9), hit.key))
 
 
 def _frequencies(connection: Connection[Any], scope: Scope, numbers: Sequence[int], cache: FrequencyCache) -> dict[int, int]:
@@ -217,7 +222,17 @@ def _score(
         scores=bm25.scores(counts, matches.lengths.astype(np.float64), weights, scope.average_length),
         coverage=_coverage(counts, terms, weights),
         exact=(counts[:, identifiers] > 0).sum(axis=1),
+        whole=_whole(counts, numbers, query.needs),
     )
+
+
+def _whole(counts: npt.NDArray[np.int64], numbers: Sequence[int], needs: Sequence[frozenset[int]]) -> npt.NDArray[np.bool_]:
+    """Which chunks hold a form of each word."""
+    held = np.full(len(counts), bool(needs))
+    for forms in needs:
+        columns = [place for place, number in enumerate(numbers) if number in forms]
+        held &= (counts[:, columns] > 0).any(axis=1)
+    return held
 
 
 def _coverage(
@@ -246,25 +261,26 @@ def _with_named(scored: Scored, named: Sequence[Sequence[ChunkKey]], limit: int)
         if not holding:
             first.append(KeywordHit(key=chunks[0], score=0.0, coverage=1.0, exact=1))
     hits = _best(replace(scored, exact=exact), limit)
-    return sorted([*hits, *first], key=_order)[:limit]
+    return in_order([*hits, *first])[:limit]
 
 
 def _best(scored: Scored, limit: int) -> list[KeywordHit]:
     if not len(scored.matches):
         return []
-    order = np.lexsort((-np.round(scored.scores, 9), -scored.exact))
+    order = np.lexsort((-np.round(scored.scores, 9), ~scored.whole, -scored.exact))
     # A few more than wanted, so that the ids decide between equal scores at the border too.
     edge = scored.scores[order[min(limit, len(order)) - 1]] - 1e-9
     further = order[limit : 2 * limit]
     best = np.concatenate([order[:limit], further[scored.scores[further] >= edge]])
     best = best[scored.scores[best] > 0]
     return [
-        KeywordHit(key=key, score=score, coverage=coverage, exact=exact)
-        for key, score, coverage, exact in zip(
+        KeywordHit(key=key, score=score, coverage=coverage, exact=exact, whole=whole)
+        for key, score, coverage, exact, whole in zip(
             scored.matches.keys_of(best),
             scored.scores[best].tolist(),
             scored.coverage[best].tolist(),
             scored.exact[best].tolist(),
+            scored.whole[best].tolist(),
             strict=True,
         )
     ]

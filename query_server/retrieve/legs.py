@@ -15,6 +15,7 @@ from query_server.retrieve.keyword import FrequencyCache, KeywordHit, keyword_le
 from query_server.retrieve.request import SearchRequest
 from query_server.retrieve.scope import Scope
 from query_server.retrieve.semantic import SemanticHit, Space, semantic_leg
+from query_server.retrieve.spelled import as_exact, but_spelled, find_spelled
 from shared.errors import ConfigurationError
 from shared.query_terms import query_terms
 
@@ -60,6 +61,10 @@ def run_legs(
     if request.mode != "semantic":
         keyword = keyword_leg(connection, scope, request.filters, asked, limit=depth, cache=frequencies)
         absent = find_absent(connection, scope, asked, keyword, frequencies)
+        spelled = find_spelled(connection, [name for name in absent.names if name not in asked.phrases], keyword)
+        if spelled:
+            keyword = as_exact(keyword, spelled)
+            absent = but_spelled(find_absent(connection, scope, asked, keyword, frequencies), spelled)
         lap("keyword")
     semantic: list[Sequence[SemanticHit]] = []
     if space is not None:

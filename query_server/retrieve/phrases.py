@@ -58,5 +58,10 @@ def holds_phrases(
 
 def read_folded(connection: Connection[Any], keys: Sequence[tuple[int, uuid.UUID]]) -> dict[tuple[int, uuid.UUID], str]:
     """The texts of chunks with their symbol and section, folded as phrases are."""
+    return {key: fold_phrase(text) for key, text in read_texts(connection, keys).items()}
+
+
+def read_texts(connection: Connection[Any], keys: Sequence[tuple[int, uuid.UUID]]) -> dict[tuple[int, uuid.UUID], str]:
+    """The texts of chunks with their symbol and section before them."""
     rows = connection.execute(_TEXTS, ([audience for audience, _ in keys], [chunk for _, chunk in keys])).fetchall()
-    return {(row[0], row[1]): fold_phrase(row[2]) for row in rows}
+    return {(row[0], row[1]): row[2] for row in rows}

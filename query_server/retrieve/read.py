@@ -10,13 +10,14 @@ from typing import Any, Literal, LiteralString, cast
 from psycopg import Connection
 from psycopg.rows import class_row
 
-from query_server.answers import Notice, Piece, ReadAnswer
+from query_server.answers import DocumentSummary, Notice, Piece, ReadAnswer
 from query_server.cursor import Cursor, CursorExpired, decode_cursor, question_hash
 from query_server.retrieve.budget import MARK, cost, cut_text, take
 from query_server.retrieve.citation import cite
 from query_server.retrieve.extraction import read_notices
 from query_server.retrieve.listing import find_document
 from query_server.retrieve.overlap import without_overlap
+from query_server.retrieve.ranges import ranges_said, read_ranges
 from query_server.retrieve.window import part_of
 from shared.documents import Span
 from shared.errors import PermanentError
@@ -142,7 +143,7 @@ def read_document(connection: Connection[Any], request: ReadRequest) -> ReadAnsw
         ),
         index_version=index_version[0] if index_version is not None else 0,
         warnings=(*_warnings(taken.cut is not None), *notices.get(request.document_id, ())),
-        message=None if rows else _nothing(document.state, document.reason, searchable=document.searchable),
+        message=None if rows else _nothing(connection, request, document),
     )
 
 
@@ -171,7 +172,7 @@ def _pieces(request: ReadRequest, path: str, rows: Sequence[_Row], before: str, 
             begins, ends = len(row.text) - len(text), len(row.text)
         before = row.text
         whole = Span(**{field.name: getattr(row, field.name) for field in fields(Span)})
-        span = part_of(whole, row.text, begins, ends)
+        span = part_of(whole, row.text, begins, ends, is_table=row.kind == "table")
         if not text.strip() or (begins and _is_outside(request, span)):
             continue
         pieces.append(
@@ -203,7 +204,11 @@ def _warnings(cut: bool) -> tuple[Notice, ...]:
     return (Notice(code="text_cut", message="The passage is longer than max_tokens and was cut. Ask with a larger max_tokens."),)
 
 
-def _nothing(state: str, reason: str | None, *, searchable: bool) -> str:
-    if searchable:
-        return "The document has no text in that range."
-    return f"The document has no text that can be read now: it is {state}." + (f" {reason}" if reason else "")
+def _nothing(connection: Connection[Any], request: ReadRequest, document: DocumentSummary) -> str:
+    if document.searchable and request.chunk_id is not None:
+        return "The version that is served has no such passage there. Take chunk_id from search_documents, or read by range."
+    if document.searchable:
+        return f"The document has no text in that range. {ranges_said(read_ranges(connection, request.document_id))}"
+    return f"The document has no text that can be read now: it is {document.state}." + (
+        f" {document.reason}" if document.reason else ""
+    )

@@ -113,6 +113,7 @@ def test_the_arguments_are_those_of_the_contract(service: SearchService) -> None
         "mode": "hybrid",
         "max_tokens": 4000,
     }
+    assert [tools["read_document"]["properties"]["max_tokens"]["default"]] == [8000]
     assert list(tools["read_document"]["properties"]) == [
         "document_id",
         "page_start",

@@ -43,11 +43,40 @@ def _pages(service: SearchService, query: str, **arguments: Any) -> list[dict[st
     return pages
 
 
+@pytest.fixture(scope="module")
+def shelf(module_database: Database) -> Iterator[SearchService]:
+    """A shelf in each of some namespaces, for tests that only ask."""
+    with open_corpus(module_database.url, dimension=DIMENSION, fingerprint=MODEL.key) as corpus:
+
+        def put(namespace: str, path: str, *chunks: Chunk) -> None:
+            add(corpus, path, *chunks, namespace=namespace, source=namespace)
+
+        put("plain", "a.md", text_chunk("Refunds are paid within five days."))
+        put("plain", "b.md", text_chunk("The harbour opens at 42 minutes past."))
+        put("codes", "refunds.md", text_chunk("ERR-0042: refunds are paid within five days."))
+        put("figures", "errors-2024.md", text_chunk("ERR-0042 came up in 4,711 rows."))
+        put("forms", "other.md", text_chunk("What is 0042 in a row of numbers, and what is a card?"))
+        put("forms", "right.md", text_chunk("The card was refused, and more was said of it: ERR-0042, card_no, retry later."))
+        for number in range(4):
+            put("brief", f"a{number}.md", text_chunk(f"row {number}: 61 61 61"))
+            put("brief", f"b{number}.md", text_chunk(f"EUR EUR postage {number}"))
+        more = "more words were written here " * 12
+        put("brief", "right.md", text_chunk(f"The postage for a parcel abroad is 61 EUR and {more}"))
+        for name, count in (("many", DEPTH + 20), ("all", DEPTH)):
+            put(
+                name,
+                f"{name}.md",
+                *[text_chunk(f"shared words {place} {name}", section=(f"part {place}",)) for place in range(count)],
+            )
+        for path in ("docs/Übersicht.md", "docs/plan.md"):
+            put("paths", path, text_chunk("alpha"))
+    with serving(module_database) as found:
+        yield found
+
+
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
-def test_the_last_page_says_that_there_may_be_more_than_was_ranked(corpus: Corpus, service: SearchService, mode: str) -> None:
-    chunks = [text_chunk(f"shared words and number{place}", section=(f"part {place}",)) for place in range(DEPTH + 20)]
-    add(corpus, "long.md", *chunks)
-    *before, last = _pages(service, "shared words", mode=mode)
+def test_the_last_page_says_that_there_may_be_more_than_was_ranked(shelf: SearchService, mode: str) -> None:
+    *before, last = _pages(shelf, "shared words", mode=mode, namespace="many")
     assert before
     assert all("ranking_limited" not in _codes(page) for page in before)
     assert "ranking_limited" in _codes(last)
@@ -55,9 +84,8 @@ def test_the_last_page_says_that_there_may_be_more_than_was_ranked(corpus: Corpu
 
 
 @pytest.mark.parametrize("mode", ["keyword", "semantic"])
-def test_where_all_was_ranked_the_last_page_promises_no_more(corpus: Corpus, service: SearchService, mode: str) -> None:
-    add(corpus, "short.md", *[text_chunk(f"shared words {place}", section=(f"part {place}",)) for place in range(DEPTH)])
-    assert _codes(_pages(service, "shared words", mode=mode)[-1]) == []
+def test_where_all_was_ranked_the_last_page_promises_no_more(shelf: SearchService, mode: str) -> None:
+    assert _codes(_pages(shelf, "shared words", mode=mode, namespace="all")[-1]) == []
 
 
 def test_copies_that_are_not_shown_are_told_of(corpus: Corpus, service: SearchService) -> None:
@@ -71,10 +99,8 @@ def test_copies_that_are_not_shown_are_told_of(corpus: Corpus, service: SearchSe
     "query",
     ["ERR-9999", "frobnicate_xyz_43", '"never said so"', "plans-2031.md", "KeyEror", "98765", "ERR-9999 ERR-9998", "`a.b.c`"],
 )
-def test_an_exact_thing_that_stands_nowhere_is_no_match_and_is_named(corpus: Corpus, service: SearchService, query: str) -> None:
-    add(corpus, "a.md", text_chunk("Refunds are paid within five days."))
-    add(corpus, "b.md", text_chunk("The harbour opens at 42 minutes past."))
-    answer = service.search(query)
+def test_an_exact_thing_that_stands_nowhere_is_no_match_and_is_named(shelf: SearchService, query: str) -> None:
+    answer = shelf.search(query, namespace="plain")
     assert (answer["outcome"], answer["results"], answer["warnings"][1:]) == ("no_match", [], [])
     assert "Nothing that you may see" in answer["message"]
     assert query.split()[0].strip('"`') in answer["message"]
@@ -93,6 +119,32 @@ def test_a_name_that_nearly_is_the_one_that_was_asked_for_is_shown_and_said_to_b
     assert "`process_load_confirmatoin_main`" in warning["message"]
 
 
+@pytest.mark.parametrize(
+    ("query", "written"), [("ERR0042", "ERR-0042"), ("what is err_0042?", "ERR-0042"), ("cardNo", "card_no")]
+)
+def test_an_identifier_with_other_separators_is_found_and_told_as_what_it_is(
+    shelf: SearchService, query: str, written: str
+) -> None:
+    answer = shelf.search(query, namespace="forms")
+    assert answer["results"][0]["path"] == "right.md"
+    assert answer["results"][0]["high_confidence"]
+    assert _codes(answer) == ["found_as"]
+    assert f"was found as `{written}`" in answer["warnings"][0]["message"]
+
+
+def test_what_is_absent_is_told_beside_what_is_written_otherwise(shelf: SearchService) -> None:
+    answer = shelf.search("ERR0042 ERR-9999", namespace="forms")
+    assert _codes(answer) == ["exact_not_found", "found_as"]
+    assert "ERR-9999" in answer["warnings"][0]["message"]
+    assert "ERR0042" not in answer["warnings"][0]["message"]
+
+
+@pytest.mark.parametrize("query", ["61 EUR", "61 eur", "eur 61", "61 EUR postage"])
+def test_a_passage_with_all_of_a_brief_question_comes_before_those_with_a_part(shelf: SearchService, query: str) -> None:
+    for mode in ("hybrid", "keyword"):
+        assert shelf.search(query, mode=mode, namespace="brief")["results"][0]["path"] == "right.md"
+
+
 def test_a_question_with_an_absent_identifier_is_answered_by_its_words(corpus: Corpus, service: SearchService) -> None:
     add(corpus, "refunds.md", text_chunk("Refunds are paid within five days."))
     answer = service.search("are refunds paid after ERR-9999")
@@ -101,9 +153,8 @@ def test_a_question_with_an_absent_identifier_is_answered_by_its_words(corpus: C
 
 
 @pytest.mark.parametrize("query", ["ERR-0042", "what is ERR-0042", '"within five days"', "refunds.md", "how are refunds paid"])
-def test_what_is_there_is_not_called_absent(corpus: Corpus, service: SearchService, query: str) -> None:
-    add(corpus, "refunds.md", text_chunk("ERR-0042: refunds are paid within five days."))
-    answer = service.search(query)
+def test_what_is_there_is_not_called_absent(shelf: SearchService, query: str) -> None:
+    answer = shelf.search(query, namespace="codes")
     assert (len(answer["results"]), _codes(answer)) == (1, [])
 
 
@@ -131,11 +182,8 @@ def test_signs_are_found_where_they_stand_and_nowhere_else(corpus: Corpus, servi
 @pytest.mark.parametrize(
     ("query", "certain"), [("ERR-0042 2024", True), ("ERR-0042 in 4711 rows", True), ("ERR-0042 2025", False)]
 )
-def test_a_passage_without_the_number_that_was_asked_for_is_not_certain(
-    corpus: Corpus, service: SearchService, query: str, certain: bool
-) -> None:
-    add(corpus, "errors-2024.md", text_chunk("ERR-0042 came up in 4,711 rows."))
-    [result] = service.search(query)["results"]
+def test_a_passage_without_the_number_that_was_asked_for_is_not_certain(shelf: SearchService, query: str, certain: bool) -> None:
+    [result] = shelf.search(query, namespace="figures")["results"]
     assert result["high_confidence"] is certain
 
 
@@ -147,16 +195,17 @@ def test_a_number_that_stands_nowhere_is_told_beside_what_the_words_found(corpus
         assert _codes(service.search(query)) == [], query
 
 
-@pytest.mark.parametrize("query", ["4711", "4,711", "4.711", "4 711"])
-@pytest.mark.parametrize("written", ["4711", "4,711", "4.711", "4 711"])
-def test_a_number_alone_is_found_in_each_of_its_spellings(
-    corpus: Corpus, service: SearchService, written: str, query: str
-) -> None:
+SPELLINGS = ("4711", "4,711", "4.711", "4 711")
+
+
+@pytest.mark.parametrize("written", SPELLINGS)
+def test_a_number_alone_is_found_in_each_of_its_spellings(corpus: Corpus, service: SearchService, written: str) -> None:
     add(corpus, "right.md", text_chunk(f"in all {written} of them"))
     add(corpus, "wrong.md", text_chunk("in all 4,712 of them"))
-    answer = service.search(query, mode="keyword")
-    assert answer["results"][0]["path"] == "right.md"
-    assert (answer["results"][0]["high_confidence"], _codes(answer)) == (True, [])
+    for query in SPELLINGS:
+        answer = service.search(query, mode="keyword")
+        assert answer["results"][0]["path"] == "right.md", query
+        assert (answer["results"][0]["high_confidence"], _codes(answer)) == (True, []), query
 
 
 def test_a_passage_names_the_other_places_of_its_text(corpus: Corpus, service: SearchService) -> None:
@@ -191,16 +240,15 @@ def test_of_many_copies_a_few_are_named_within_the_filters(corpus: Corpus, servi
 
 
 @pytest.mark.parametrize("glob", ["docs/Übersicht.md", "Über*.md", "docs/*[üu]bersicht*", "./docs/Übers*"])
-def test_a_path_is_found_in_either_form_of_its_letters(corpus: Corpus, service: SearchService, glob: str) -> None:
+def test_a_path_is_found_in_either_form_of_its_letters(shelf: SearchService, glob: str) -> None:
     """Names that macOS gives have their accents apart (NFD); paths are stored composed (NFC)."""
-    add(corpus, "docs/Übersicht.md", text_chunk("alpha"))
     apart = unicodedata.normalize("NFD", glob)
-    assert len(service.search("alpha", mode="keyword", path=apart)["results"]) == len(
-        service.search("alpha", mode="keyword", path=glob)["results"]
+    assert len(shelf.search("alpha", mode="keyword", path=apart)["results"]) == len(
+        shelf.search("alpha", mode="keyword", path=glob)["results"]
     )
-    assert service.list(path=apart)["documents"] == service.list(path=glob)["documents"]
+    assert shelf.list(path=apart)["documents"] == shelf.list(path=glob)["documents"]
     if "[" not in glob:
-        assert len(service.list(path=apart)["documents"]) == 1
+        assert len(shelf.list(path=apart)["documents"]) == 1
 
 
 def test_a_quoted_phrase_that_stands_nowhere_is_told_beside_exact_things_that_do(corpus: Corpus, service: SearchService) -> None:

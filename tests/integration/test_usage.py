@@ -398,6 +398,18 @@ def test_a_report_is_kept_to_a_namespace_a_source_a_time_and_a_number(used: Corp
     assert [len(part) for part in _report(used, limit=1)] == [1, 1, 1]
 
 
+def test_totals_are_kept_to_the_calls_of_a_namespace_or_a_source(used: Corpus) -> None:
+    def totals(**facts: str) -> tuple[int, int, int]:
+        found = catalogue.read_totals(used.connection, Asked(since=datetime.now(UTC) - timedelta(days=1), **facts))
+        assert found.first_at is not None
+        return found.searches, found.without_match, found.reads
+
+    assert totals(namespace="default") == (2, 0, 1)
+    assert totals(namespace="team") == (1, 1, 0)
+    assert totals(source="inbox") == (2, 0, 1)
+    assert totals(source="wiki") == totals(namespace="team", source="wiki") == (0, 0, 0)
+
+
 def test_a_document_that_became_searchable_within_the_period_is_not_called_unused(used: Corpus) -> None:
     used.connection.execute(
         "UPDATE docwell.version SET published_at = now() FROM docwell.document d"
@@ -433,6 +445,7 @@ def test_the_command_reports_as_json_and_on_lines(used: Corpus, run: Run) -> Non
     shown = run("usage", "--since", "1d").stdout
     assert "7 searches (3 answered, 3 without a match" in shown
     assert "holidays" in shown
+    assert "in namespace team: 1 searches (0 answered, 1 without" in run("usage", "--since", "1d", "--namespace", "team").stdout
 
 
 def test_the_command_says_how_to_begin_when_nothing_is_logged(run: Run) -> None:

@@ -178,3 +178,22 @@ def test_a_small_code_block_stays_with_its_text_and_a_large_one_is_code() -> Non
 )
 def test_a_heading_is_named_without_its_marks(text: str, name: str) -> None:
     assert heading_name(text) == name
+
+
+def test_in_a_short_document_a_passage_ends_with_its_page() -> None:
+    pages = [f"Page {page} begins here. " + _prose(9) for page in (1, 2, 3)]
+    chunks = _chunks("a.txt", "\f".join(pages))
+    assert [(chunk.span.page_start, chunk.span.page_end) for chunk in chunks] == [(1, 1), (2, 2), (3, 3)]
+    assert [chunk.text.split(" begins")[0] for chunk in chunks] == ["Page 1", "Page 2", "Page 3"]
+
+
+def test_slides_are_passages_of_their_own_however_many_there_are() -> None:
+    chunks = _chunks("a.txt", "\f".join(f"Slide {page} begins here. " + _prose(7) for page in range(60)))
+    assert {(chunk.span.page_end or 0) - (chunk.span.page_start or 0) for chunk in chunks} == {0}
+
+
+def test_a_page_with_hardly_any_text_and_a_sentence_that_goes_on_stay_with_their_neighbours() -> None:
+    [chunk] = _chunks("a.txt", f"{_prose(9)}\f- 2 -")
+    assert (chunk.span.page_start, chunk.span.page_end) == (1, 2)
+    [chunk] = _chunks("a.txt", f"{_prose(9)} The sentence\fgoes on over the page. {_prose(9)}")
+    assert (chunk.span.page_start, chunk.span.page_end) == (1, 2)

@@ -78,6 +78,12 @@ def test_neighbours_without_an_overlap_stay_paragraphs() -> None:
     assert found.text == "one thing.\n\nAnother thing."
 
 
+def test_passages_of_two_pages_are_cited_by_one_page_each() -> None:
+    pages = [_candidate(_words(100 * page), page, page_start=page, page_end=page) for page in (1, 2)]
+    assert [found.span.page_end for found in collapse(pages)] == [1, 2]
+    assert len(collapse(pages[::-1])) == 2
+
+
 def test_a_border_of_the_document_keeps_neighbours_apart() -> None:
     for facts in ({"section": "B"}, {"slide": 2}, {"kind": "table"}, {"kind": "code"}, {"attachment": "b.docx"}):
         assert len(collapse([_candidate("one thing here", 1), _candidate("quite another", 2, **facts)])) == 2

@@ -45,6 +45,12 @@ def test_an_exact_hit_is_not_buried_by_arithmetic() -> None:
     assert fused[0].key == "exact"
 
 
+def test_what_holds_all_that_was_asked_for_comes_before_what_holds_a_part_and_after_exact_hits() -> None:
+    keyword = [f"k{rank}" for rank in range(30)] + ["all", "exact"]
+    fused = fuse(_lists(keyword, keyword[:30]), lifted={"exact": 1}, whole={"all"})
+    assert [hit.key for hit in fused[:3]] == ["exact", "all", "k0"]
+
+
 @given(st.lists(st.integers(0, 20), unique=True), st.lists(st.integers(0, 20), unique=True))
 def test_fusion_keeps_every_hit_once_in_one_order(keyword: list[int], semantic: list[int]) -> None:
     lists = [RankedList(leg="keyword", keys=keyword), RankedList(leg="semantic", keys=semantic)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -138,12 +140,13 @@ def test_words_without_an_umlaut_are_asked_for_as_they_are(word: str) -> None:
     assert all(term.kind is not TermKind.SPELLING for term in query_terms(word).terms)
 
 
-def test_english_words_are_not_taken_for_german_ones() -> None:
+def test_a_name_is_asked_for_with_its_umlaut_among_english_words_however_it_is_written() -> None:
     def spelled(query: str) -> list[str]:
         return [term.surface for term in query_terms(query).terms if term.kind is TermKind.SPELLING]
 
-    assert spelled("what is the value of the poem") == []
-    assert spelled("who is the Mueller of the report") == ["müller"]
+    assert [term.surface for term in query_terms("value of the report").terms if term.kind is TermKind.BEGINNING] == ["repor"]
+    for name in ("Mueller", "mueller", "MUELLER"):
+        assert spelled(f"who is the {name} of the report") == ["müller"]
 
 
 def test_other_spellings_leave_room_for_the_words_of_a_long_question() -> None:
@@ -262,3 +265,30 @@ def test_stored_counts_come_back_from_one_product_for_four_terms() -> None:
 
 def test_a_count_is_stored_up_to_its_limit() -> None:
     assert sparsevec_text({42: 1, 7: 900}) == "{7:63,42:1}/1000000000"
+
+
+@pytest.mark.parametrize(
+    "question", ["Welche Kündigungsfrist gilt für Müller?", "the café on Straße 12, ERR-0042", "Überstunden"]
+)
+def test_a_query_asks_for_the_same_in_every_case_and_normal_form(question: str) -> None:
+    asked = query_terms(question)
+    forms = (question.upper(), question.lower(), unicodedata.normalize("NFD", question), f"  {question.replace(' ', chr(10))} ")
+    for form in forms:
+        found = query_terms(form)
+        assert (found.terms, found.identifiers, found.needs, found.bare) == (
+            asked.terms,
+            asked.identifiers,
+            asked.needs,
+            asked.bare,
+        ), form
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("61 EUR", 2), ("4 711 EUR", 2), ("ERR-0042 timeout", 2), ("price of 61 EUR in May", 3), ("61", 0), ("refund policy", 0),
+     ("61 one two three four five", 0), ("61 部署服务", 4)],
+)  # fmt: skip
+def test_a_brief_query_with_a_number_or_an_identifier_needs_all_of_its_words(query: str, words: int) -> None:
+    needs = query_terms(query).needs
+    assert len(needs) == words
+    assert all(not forms.isdisjoint(term_counts(query)) for forms in needs)

@@ -1,0 +1,50 @@
+"""An identifier in another form is the same one; another identifier is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from query_server.retrieve.spelled import pattern_of
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "written"),
+    [
+        ("ERR0042", "see ERR-0042.", "ERR-0042"),
+        ("err_0042", "ERR 0042 came up", "ERR 0042"),
+        ("INV2024001", "invoice INV-2024-001", "INV-2024-001"),
+        ("INV/2024/001", "invoice INV-2024-001", "INV-2024-001"),
+        ("processLoadMain", "calls process_load_main()", "process_load_main"),
+        ("processloadconfirmation", "calls process_load_confirmation()", "process_load_confirmation"),
+        ("std.vector", "a std::vector of them", "std::vector"),
+        ("47110815", "article 4711-0815", "4711-0815"),
+        ("4711-0815", "article 47110815", "47110815"),
+        ("DE89370400440532013000", "IBAN DE89 3704 0044 0532 0130 00", "DE89 3704 0044 0532 0130 00"),
+        ("1-9-2", "since 1.9.2", "1.9.2"),
+    ],
+)
+def test_another_form_is_found_as_it_is_written(name: str, text: str, written: str) -> None:
+    pattern = pattern_of(name)
+    assert pattern is not None
+    found = pattern.search(text)
+    assert found is not None
+    assert found[0] == written
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ERR0042", "ERR-0042-7 and XERR-0042 and MY-ERR-0042 and ERR-00421"),
+        ("v1.92", "since v1.9.2"),
+        ("1.9.2", "since 1.92"),
+        ("2024-1-15", "on 2024-11-5"),
+        ("INV-2024-001", "INV-2024-0011"),
+        ("123456", "it costs 1234.56"),
+        ("12345", "1-2345"),
+        ("invoice", "in-voice"),
+        ("never said so", "never-said-so"),
+    ],
+)
+def test_another_thing_is_not_taken_for_it(name: str, text: str) -> None:
+    pattern = pattern_of(name)
+    assert pattern is None or pattern.search(text) is None
