@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any, LiteralString
 
 import psycopg
@@ -11,6 +12,8 @@ from psycopg import Connection, sql
 from infra.doctor_models import changed_on_purpose, look_at_upkeep
 from infra.findings import Finding, failed, fine, skipped, warning
 from ingest_worker.catalogue.overview import active_embedding, list_sources
+from ingest_worker.catalogue.sources import MANUAL, PUSH, get_source
+from ingest_worker.sources.report import remote_report
 from shared.config import Settings
 from shared.database import READER_ROLE, SCHEMA_VERSION, check_schema, first_line
 from shared.errors import ConfigurationError, DocwellError
@@ -174,8 +177,8 @@ def _look_at_dead(connection: Connection[Any]) -> Finding:
 
 
 def _look_at_sources(connection: Connection[Any]) -> Finding:
-    """How folders are watched, and what their newest sweeps met."""
-    rows = [row for row in list_sources(connection) if row.type == "folder" and row.removed_at is None]
+    """How folders and sources over the network are followed, and what their newest sweeps met."""
+    rows = [row for row in list_sources(connection) if row.type not in {MANUAL, PUSH} and row.removed_at is None]
     if not rows:
         return skipped("sources", "No folder is a source yet.")
     troubles = [
@@ -183,12 +186,29 @@ def _look_at_sources(connection: Connection[Any]) -> Finding:
         *(f"{row.name}: {row.sweep_error}" for row in rows if row.sweep_error is not None),
         *(f"{row.name}: {row.watch_notice}" for row in rows if row.watched and row.watch_notice is not None),
         *(f"{row.name} is paused: `docwell sources resume {row.name}`." for row in rows if row.paused),
+        *(trouble for row in rows for trouble in _remote_troubles(connection, row.name)),
     ]
     if troubles:
         return warning(
             "sources", " ".join(troubles), "`docwell sources show NAME` tells more of each; the sentences name their cures."
         )
-    return fine("sources", f"{len(rows)} folders are watched, and their newest sweeps were complete.")
+    return fine("sources", f"{len(rows)} sources are watched, and their newest sweeps were complete.")
+
+
+def _remote_troubles(connection: Connection[Any], name: str) -> Iterator[str]:
+    """What keeps a source over the network from being as its other side is."""
+    source = get_source(connection, name)
+    found = None if source is None else remote_report(connection, source.source_id, datetime.now(UTC))
+    if found is None:
+        return
+    if found.paused_until is not None and found.failures == 0:
+        yield f"{name} is left alone until {found.paused_until:%Y-%m-%d %H:%M:%S} UTC: {found.pause_reason}"
+    if found.failed:
+        yield f"{found.failed} of the things of {name} could not be taken: `docwell sources show {name} --failed`."
+    if found.events_dead:
+        yield f"{found.events_dead} events of {name} were given up: `docwell sources sync {name}` makes up for them."
+    if found.subscription_error is not None:
+        yield f"{name} is not told of changes, it asks for them: {found.subscription_error}"
 
 
 def _look_at_fingerprint(connection: Connection[Any], fingerprint: Callable[[], str]) -> Finding:

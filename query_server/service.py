@@ -256,13 +256,16 @@ class SearchService:
                 now=self._clock(),
                 rescan_seconds=self._rescan_seconds(),
                 warming=self._encoder.warming,
+                errors=principal.sees_everything,
             )
         return dict(as_json(answer))
 
     def sources(self, *, principal: Principal = LOCAL) -> dict[str, Any]:
         """The sources in sight."""
         with self._snapshots.open(principal) as connection:
-            found = list_sources(connection, now=self._clock(), rescan_seconds=self._rescan_seconds())
+            found = list_sources(
+                connection, now=self._clock(), rescan_seconds=self._rescan_seconds(), errors=principal.sees_everything
+            )
         return {"sources": as_json(found)}
 
     def document(self, document_id: str, *, principal: Principal = LOCAL) -> dict[str, Any]:

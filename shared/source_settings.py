@@ -290,6 +290,15 @@ def secret_keys(kind: str) -> frozenset[str]:
     return frozenset(_CLASSES[kind]._secrets())  # noqa: SLF001 - of a class of this module
 
 
+def plain_keys(kind: str) -> frozenset[str]:
+    """The keys of a type's table that hold a number or a truth value; of a type of another maker those common to all sources."""
+    fields = _CLASSES.get(kind, OtherSettings).model_fields
+    return frozenset(name for name, field in fields.items() if field.annotation in _PLAIN)
+
+
+_PLAIN = (bool, int, float, int | None)
+
+
 def _type_of(table: Any) -> str:
     kind = table.get("type", "folder") if isinstance(table, Mapping) else getattr(table, "type", "folder")
     return kind if kind in BUILT_IN else "other"

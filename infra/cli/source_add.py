@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -19,9 +20,10 @@ from pydantic import TypeAdapter, ValidationError
 from infra.cli import output
 from shared.config import DEFAULT_CONFIG, PREFIX, ConnectionSettings, FolderSettings, Settings, SourceSettings, load_settings
 from shared.errors import ConfigurationError, PermanentError
-from shared.source_settings import secret_keys
+from shared.source_settings import BUILT_IN, OtherSettings, plain_keys, secret_keys
 
 _TABLE: TypeAdapter[SourceSettings] = TypeAdapter(SourceSettings)
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="With --dry-run: list about so many things at most.")]
 
 
@@ -92,20 +94,22 @@ def _table(
             raise ConfigurationError(
                 f"{key} is a secret: it would stay in the shell's history. Write it into a file, and give --set {key}_file=PATH."
             )
-        table[key] = str(Path(value).expanduser().resolve()) if key.endswith("_file") else _typed(value)
+        table[key] = str(Path(value).expanduser().resolve()) if key.endswith("_file") else _typed(kind, key, value)
     return table
 
 
-def _typed(value: str) -> Any:
-    """A value as TOML would have it: numbers and truth values by their looks, all else a text."""
+def _typed(kind: str, key: str, value: str) -> Any:
+    """A value as TOML would have it: a number or a truth value where the key holds one, all else a text.
+
+    A space may be called `2026` or `INF`. What the keys of another maker's type hold is not known: there the looks decide.
+    """
+    if key not in plain_keys(kind) and (kind in BUILT_IN or key in OtherSettings.model_fields):
+        return value
     if value.lower() in {"true", "false"}:
         return value.lower() == "true"
-    for made in (int, float):
-        try:
-            return made(value)
-        except ValueError:
-            continue
-    return value
+    if _NUMBER.fullmatch(value) is None:
+        return value
+    return float(value) if "." in value else int(value)
 
 
 def _validated(table: Mapping[str, Any]) -> Any:

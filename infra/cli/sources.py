@@ -93,6 +93,10 @@ def show(
     if leaves_out + holds + fails + dry_run > 1:
         raise typer.BadParameter("Ask for one of --left-out, --held, --failed and --dry-run.")
     with owner_connection() as connection:
+        if dry_run:
+            # It may stand in docwell.toml only, until the watcher starts anew.
+            preview_configured(name, connection, most=limit, as_json=as_json)
+            return
         found = overview.get_source(connection, name)
         source_id = _source(connection, name).source_id
         if leaves_out:
@@ -101,8 +105,6 @@ def show(
             _show_held(connection, source_id, found, as_json=as_json)
         elif fails:
             _show_failed(connection, source_id, found, as_json=as_json)
-        elif dry_run:
-            preview_configured(name, connection, most=limit, as_json=as_json)
         else:
             _show_source(connection, found, as_json=as_json)
 

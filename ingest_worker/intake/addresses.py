@@ -21,6 +21,9 @@ Address = IPv4Address | IPv6Address
 _PRIVATE = tuple(
     map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "127.0.0.0/8", "::1/128", "fc00::/7"))
 )
+# Where clouds keep metadata and secrets of the machine beside 169.254.169.254, which is link-local: Azure's wire server (a public
+# address), Alibaba, and AWS and Google over IPv6 (addresses of private networks).
+_METADATA = frozenset(map(ip_address, ("168.63.129.16", "100.100.100.200", "fd00:ec2::254", "fd20:ce::254")))
 _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 
 
@@ -76,8 +79,8 @@ def shown(url: httpx.URL) -> str:
 def refusal(text: str, *, private: bool) -> str | None:
     """Why a resolved address may not be asked, None when it may. `private`: the host may be at a private or loopback address.
 
-    Link-local addresses (where clouds keep their metadata), multicast and reserved ones are never asked. An IPv4 address inside
-    of an IPv6 one counts as what it is.
+    Link-local addresses, others where clouds keep their metadata, multicast and reserved ones are never asked. An IPv4 address
+    inside of an IPv6 one counts as what it is.
     """
     try:
         address = _unwrapped(ip_address(text.partition("%")[0]))
@@ -85,6 +88,8 @@ def refusal(text: str, *, private: bool) -> str | None:
         return f"{text} is no address"
     if "%" in text or address.is_link_local:
         return f"{address} is link-local"
+    if address in _METADATA:
+        return f"{address} is where a cloud keeps its metadata"
     if address.is_multicast or address.is_unspecified:
         return f"{address} is no address of one machine"
     if private and any(address in network for network in _PRIVATE):

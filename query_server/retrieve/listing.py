@@ -21,6 +21,9 @@ from shared.text import normalise_path
 
 MOST_AT_A_PATH = 20
 
+NOT_TOLD = "It could not be looked through, or not whole. `docwell sources show` tells whoever runs Docwell why."
+"""In place of a source's error, to those who do not see everything: it may name files and pages that they may not see."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListRequest:
@@ -133,8 +136,11 @@ def _document_of(cursor: Cursor | None) -> uuid.UUID | None:
         raise PermanentError("The cursor is damaged. Pass next_cursor on exactly as it was given.", code="bad_cursor") from None
 
 
-def index_status(connection: Connection[Any], path: str, *, now: datetime, rescan_seconds: float, warming: bool) -> StatusAnswer:
-    """The state of all that is in sight and, for a path, the stage of each document there and the reason for it."""
+def index_status(
+    connection: Connection[Any], path: str, *, now: datetime, rescan_seconds: float, warming: bool, errors: bool
+) -> StatusAnswer:
+    """The state of all that is in sight and, for a path, the stage of each document there and the reason for it. `errors`: see
+    `list_sources`."""
     scope = measure(connection, EVERYTHING, now=now, rescan_seconds=rescan_seconds)
     by_state = {str(state): int(count) for state, count in connection.execute(_BY_STATE).fetchall()}
     space = active_space(connection)
@@ -148,16 +154,19 @@ def index_status(connection: Connection[Any], path: str, *, now: datetime, resca
         stale=scope.stale,
         warming=warming,
         embedding_model=space.model if space is not None else None,
-        sources=list_sources(connection, now=now, rescan_seconds=rescan_seconds),
+        sources=list_sources(connection, now=now, rescan_seconds=rescan_seconds, errors=errors),
         warnings=tuple(_warnings(by_state, scope)),
         path=_at_path(connection, path) if path else None,
     )
 
 
-def list_sources(connection: Connection[Any], *, now: datetime, rescan_seconds: float) -> tuple[SourceStatus, ...]:
-    """The sources in sight by name."""
+def list_sources(connection: Connection[Any], *, now: datetime, rescan_seconds: float, errors: bool) -> tuple[SourceStatus, ...]:
+    """The sources in sight by name; with `errors` what their newest sweeps met, else only that it was something."""
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(_SOURCES).fetchall()
+    for row in rows:
+        if not errors and row["sweep_error"] is not None:
+            row["sweep_error"] = NOT_TOLD
     return tuple(SourceStatus(**row, stale=_is_stale(row, now, rescan_seconds)) for row in rows)
 
 

@@ -166,6 +166,8 @@ def test_a_stranger_walks_through_everything_and_gets_nothing(corpus: Corpus, se
     chunk = service.read(**ids, principal=board)["pieces"][0]["chunk_id"]
     stranger = Principal(name="stranger", namespaces=frozenset({"default"}), names=frozenset())
     server = DocwellServer(service, principal=lambda: stranger)
+    corpus.connection.execute("UPDATE docwell.source SET sweep_error = 'secret plans.xlsx broke off'")
+    assert "secret plans.xlsx" in json.dumps(service.status())
 
     async def walk() -> None:
         async with Client(server) as client:

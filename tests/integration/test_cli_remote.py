@@ -98,8 +98,9 @@ def test_a_source_that_is_away_or_refuses_us_is_not_written(run: Run, tmp_path: 
     secret = tmp_path / "secret"
     secret.write_text("hush")
     arguments = ["sources", "add", "wiki", "--type", "confluence", "--set", f"api_token_file={secret}"]
-    result = run(*arguments, "--set", "base_url=http://127.0.0.1:1", "--set", "username=a@b.example")
-    assert isinstance(result.exception, (ServiceUnavailable, PermanentError))
+    # Names that look like numbers are names.
+    result = run(*arguments, "--set", "base_url=http://127.0.0.1:1", "--set", "username=2026", "--set", "spaces=INF")
+    assert isinstance(result.exception, ServiceUnavailable), result.exception
     assert not (tmp_path / "docwell.toml").exists()
     result = run(*arguments, "--set", "base_ulr=http://127.0.0.1:1")
     assert isinstance(result.exception, ConfigurationError)
@@ -128,11 +129,15 @@ def test_show_tells_how_far_a_source_is_followed_and_what_failed(run: Run, datab
     (failed,) = _json(run("sources", "show", "notes", "--failed", "--json"))["failed"]
     assert (failed["key"], failed["code"], failed["attempts"]) == ("n003", "server_error", 1)
     assert "breaker" in run("sources", "show", "notes").output
+    (found,) = (one for one in json.loads(run("doctor", "--json").stdout)["checks"] if one["check"] == "sources")
+    assert "notes is watched by nobody" in found["finding"]
+    assert "1 of the things of notes could not be taken" in found["finding"]
 
 
 def test_a_dry_run_says_what_a_sync_would_do_and_does_none_of_it(run: Run, database: Database, configured: Notes) -> None:
     for number in range(5):
         configured.write(f"n{number}", "text")
+    assert _json(run("sources", "show", "notes", "--dry-run", "--json"))["preview"]["new"] == 5  # before it is followed
     with follow(database.url, configured) as followed:
         followed.settle()
         configured.write("n0", "changed")

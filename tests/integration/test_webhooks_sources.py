@@ -142,6 +142,15 @@ def test_an_event_that_comes_again_is_one_even_after_it_was_looked_at(api: Api, 
     assert len(_stored(database)) == 1
 
 
+def test_an_event_that_does_not_say_when_is_news_once_its_like_was_looked_at(api: Api, database: Database) -> None:
+    for expected in ("accepted", "duplicate", "accepted"):
+        response = api.client.post("/v1/webhooks/confluence/wiki?token=new-secret", json=FORGE)
+        assert (response.status_code, response.json()["status"]) == (202, expected)
+        if expected == "duplicate":
+            with connect(database.url, autocommit=True) as connection:
+                connection.execute("UPDATE docwell.event SET state = 'handled'")
+
+
 def test_a_test_of_the_connection_is_answered_and_not_stored(api: Api, database: Database) -> None:
     body = b'{"test": true}'
     for headers in ({}, _signed(body)):
