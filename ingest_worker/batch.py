@@ -11,7 +11,8 @@ from typing import TypeVar
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.intake.fetching import fetch_pending
 from ingest_worker.jobs.table import ClaimedJob
-from ingest_worker.pipeline import JobReport, Reading, Ready, Tools, Unchanged, begin, enrich, keep, parse, read_document, serve
+from ingest_worker.pipeline import Tools, begin, enrich, keep, parse, serve
+from ingest_worker.reading import JobReport, Reading, Ready, Unchanged, read_document
 from shared.database import is_away
 from shared.errors import Outage
 
@@ -78,6 +79,7 @@ def run_jobs(claimed: Sequence[ClaimedJob], tools: Tools, pace: Pace, *, enough:
                     unchanged.append(replace(read, content=replace(read.content, data=b"")))
                 elif isinstance(read, Ready):
                     ready.append(read)
+                    size += read.size
                 else:
                     yield Ended(job=job, outcome=read)
         for one, outcome in _each(unchanged, lambda some: keep(some, tools)):

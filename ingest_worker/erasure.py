@@ -16,12 +16,13 @@ from typing import Any
 
 from psycopg import Connection, errors
 
-from ingest_worker.catalogue import chunks, contexts, deliveries, erasing, erasures, vector_cache
+from ingest_worker.catalogue import caption_erasing, chunks, contexts, deliveries, erasing, erasures, vector_cache
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.asking import Unknown
 from ingest_worker.catalogue.erasures import Place
 from ingest_worker.catalogue.listing import unknown_document
 from ingest_worker.enrich import again
+from ingest_worker.enrich.caption_again import ask_captions
 from ingest_worker.intake.read import Gone, read_bytes
 from ingest_worker.jobs import table as jobs
 from ingest_worker.publish import take_out
@@ -51,6 +52,8 @@ class Removed:
     usage_rows: int
     contexts: int
     deliveries: int
+    captions: int
+    thumbnails: int
     events: int
 
 
@@ -188,9 +191,11 @@ def _erase(connection: Connection[Any], document_id: uuid.UUID, present: _Presen
     place = _place(connection, document_id)
     erasure_id, erased_at = erasures.block(connection, place, digests)
     doomed = erasing.versions_with(connection, document_id, digests)
-    leaving = chunks.chunk_owners(connection, doomed)
+    lent = caption_erasing.take_back(connection, {document_id, *sharing})
+    leaving = chunks.chunk_owners(connection, doomed) | lent.passages
     inputs = erasing.inputs_of(connection, leaving)
     before = erasing.count_rows(connection, leaving, inputs)
+    thumbnails = caption_erasing.count_thumbnails(connection, leaving)
     chunks.hold(connection, leaving)
     erasing.unserve(connection, doomed)
     take_out(connection, doomed, leaving, {}, erasing.audiences_of(connection, {document_id, *sharing}))
@@ -198,12 +203,15 @@ def _erase(connection: Connection[Any], document_id: uuid.UUID, present: _Presen
     vector_cache.empty(connection)
     after = erasing.count_rows(connection, leaving, inputs)
     gone = before - after
+    thumbnails -= caption_erasing.count_thumbnails(connection, leaving)
     taken = contexts.take_back(connection, {document_id, *sharing})
+    said = lent.captions + caption_erasing.forget_all(connection, {document_id, *sharing})
     own = erasing.drop_document(connection, document_id)
     forgotten = deliveries.forget(connection, place, digests)
     others, queued = _leave_others(connection, sharing, digests, erasure_id, max_attempts)
     holders = erasing.holders_of(connection, taken.passages)
     queued += len(again.ask(connection, sorted(holders), max_attempts=max_attempts))
+    queued += len(ask_captions(connection, sorted(lent.documents), max_attempts=max_attempts))
     return Receipt(
         erasure_id=erasure_id,
         erased_at=erased_at,
@@ -218,6 +226,8 @@ def _erase(connection: Connection[Any], document_id: uuid.UUID, present: _Presen
             usage_rows=own.usage_rows,
             contexts=taken.contexts,
             deliveries=forgotten,
+            captions=said,
+            thumbnails=thumbnails,
             events=own.events,
         ),
         blocked=Blocked(source=place.source, namespace=place.namespace, path=place.path, sha256=tuple(sorted(digests))),

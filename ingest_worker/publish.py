@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,18 +14,33 @@ from numpy.typing import NDArray
 from psycopg import Connection
 from psycopg.types.json import Json
 
+from ingest_worker.catalogue import captions, contexts, without_vector
 from ingest_worker.catalogue import chunks as rows
-from ingest_worker.catalogue import contexts
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.erasures import ERASED, erased_reason
 from ingest_worker.catalogue.settling import settle
 from ingest_worker.catalogue.terms import Weight, insert_terms
 from ingest_worker.catalogue.vectors import Space, insert_vectors
+from ingest_worker.catalogue.without_vector import Gap
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob, Success
-from ingest_worker.spaces import Beside, hold_spaces
+from ingest_worker.new_version import NewVersion
+from ingest_worker.spaces import SpaceVectors, hold_spaces
 from shared.documents import Chunk, DocumentState
 from shared.errors import DocwellError
+
+__all__ = [
+    "KEPT",
+    "ROLLED_BACK",
+    "NewVersion",
+    "Published",
+    "Swap",
+    "VectorsMissing",
+    "publish",
+    "take_out",
+    "unpublish",
+    "withdraw",
+]
 
 ROLLED_BACK = "rolled_back"
 """The result of a job that served an old version again."""
@@ -39,33 +54,6 @@ class VectorsMissing(DocwellError):
     def __init__(self, inputs: frozenset[uuid.UUID]) -> None:
         super().__init__(f"{len(inputs)} vectors were removed meanwhile.", code="vectors_missing")
         self.inputs = inputs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewVersion:
-    """A version ready to be served: its facts and its chunks in reading order.
-
-    `state` is INDEXED or PARTIAL with chunks, NEEDS_OCR or SKIPPED without: then nothing of the document is served any more,
-    since the old text is no longer what is in the folder. `again`: it was published before, and a person wants it back.
-    `contexts`: its chunks may have other contexts than those by which they are searched.
-    """
-
-    version_id: int
-    number: int
-    audience_id: int
-    state: DocumentState
-    reason_code: str | None = None
-    reason: str | None = None
-    media_type: str | None = None
-    title: str | None = None
-    encoding: str | None = None
-    page_count: int | None = None
-    pages_with_text: int | None = None
-    warnings: tuple[str, ...] = ()
-    modified: datetime | None = None
-    chunks: tuple[Chunk, ...] = ()
-    again: bool = False
-    contexts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,12 +113,14 @@ def publish(
     space: Space,
     vectors: Mapping[uuid.UUID, NDArray[np.float32]],
     keep_versions: int,
-    beside: Beside | None = None,
+    beside: SpaceVectors | None = None,
+    apart: Mapping[uuid.UUID, Gap] = MappingProxyType({}),
 ) -> list[Published]:
     """Serve these versions instead of the ones before, and end their jobs, in one transaction: all of them or none.
 
     Chunks that a served version holds already keep their rows and vectors untouched. `vectors` holds the new ones by
-    `Chunk.input_id`, float32 of the space's dimension. What `beside` lacks is filled in later.
+    `Chunk.input_id`, float32 of the space's dimension. Inputs in `apart` may have none, for these reasons. What `beside` lacks is
+    filled in later.
 
     Raises:
         LeaseLost: one of the jobs is ours no more; nothing was written.
@@ -143,7 +133,7 @@ def publish(
         held = _hold_documents(connection, [swap.job.document_id for swap in swaps])
         live = [swap for swap in swaps if held[swap.job.document_id].instead(swap.version) is None]
         if live:
-            spaces = [(space, vectors), *([(still, beside.vectors)] if still is not None and beside is not None else [])]
+            spaces = [SpaceVectors(space=space, vectors=vectors, apart=apart), *([beside] if still and beside else [])]
             _swap(connection, live, held, spaces=spaces, keep_versions=keep_versions)
         return _end(connection, swaps, held)
 
@@ -158,7 +148,7 @@ def _swap(
     swaps: Sequence[Swap],
     held: Mapping[uuid.UUID, _Held],
     *,
-    spaces: Sequence[tuple[Space, Mapping[uuid.UUID, NDArray[np.float32]]]],
+    spaces: Sequence[SpaceVectors],
     keep_versions: int,
 ) -> None:
     kept = [swap for swap in swaps if held[swap.job.document_id].only_keeps(swap.version)]
@@ -180,12 +170,15 @@ def _swap(
 
     rows.insert_chunks(connection, made)
     inputs = rows.hold(connection, leaving | made.keys() | added.keys())
+    captions.insert_thumbnails(connection, _thumbnails(versions))
     changed = {owner: chunk for owner, chunk in added.items() if owner in told_otherwise or inputs[owner] != chunk.input_id}
     left = rows.change_context(connection, changed, inputs) if changed else {}
     owners = {(audience, chunk.input_id) for (audience, _), chunk in added.items()}
-    missing, *_ = [insert_vectors(connection, space, owners, vectors) for space, vectors in spaces]
-    if missing:
-        raise VectorsMissing(frozenset(missing))
+    lacking = [insert_vectors(connection, one.space, owners, one.vectors) for one in spaces]
+    if lacking[0] - spaces[0].apart.keys():
+        raise VectorsMissing(frozenset(lacking[0] - spaces[0].apart.keys()))
+    for one, without in zip(spaces, lacking, strict=True):
+        without_vector.settle(connection, one.space.space_id, owners, lacking=without, gaps=one.apart)
     entered = insert_terms(connection, added)
     for audience, weight in left.items():
         entered[audience] = entered.get(audience, Weight()) + -weight
@@ -193,6 +186,11 @@ def _swap(
     _write_facts(connection, serving, kept)
     take_out(connection, doomed, leaving, entered, {version.audience_id for version in versions})
     contexts.settle(connection, [swap.job.document_id for swap in swaps if swap.version.contexts])
+    captions.settle(connection, [swap.job.document_id for swap in swaps if swap.version.captioned])
+
+
+def _thumbnails(versions: Sequence[NewVersion]) -> Mapping[captions.Owner, captions.Thumbnail]:
+    return {(version.audience_id, chunk_id): one for version in versions for chunk_id, one in version.thumbnails.items()}
 
 
 def _by_owner(swaps: Sequence[Swap]) -> dict[tuple[int, uuid.UUID], Chunk]:
@@ -254,7 +252,7 @@ _SERVE = """
     FROM new WHERE d.document_id = new.document_id AND NOT new.is_kept
 """
 _MOVE_VERSION = "UPDATE docwell.version SET audience_id = %s WHERE version_id = %s"
-_FACTS = tuple(field.name for field in fields(NewVersion) if field.name != "chunks")
+_FACTS = tuple(field.name for field in fields(NewVersion) if field.name not in {"chunks", "thumbnails"})
 
 
 def _write_facts(connection: Connection[Any], serving: Sequence[Swap], kept: Sequence[Swap]) -> None:
@@ -371,6 +369,7 @@ def withdraw(
     take_out(connection, doomed, leaving, {}, {held.audience_id})
     if state in {DocumentState.DELETED, DocumentState.EXCLUDED}:
         contexts.forget(connection, document_id)
+        captions.forget(connection, document_id)
 
 
 def unpublish(connection: Connection[Any], job: ClaimedJob) -> bool:

@@ -15,12 +15,14 @@ from psycopg import Connection
 
 from ingest_worker.catalogue import documents
 from ingest_worker.catalogue.asking import Unknown
-from ingest_worker.enrich import again
+from ingest_worker.enrich import again, caption_prompt
+from ingest_worker.enrich.caption_again import ask_captions
 from ingest_worker.enrich.prompt import PROMPT_VERSION
 from ingest_worker.jobs import table as jobs
 from ingest_worker.parse.fingerprint import ocr_settings, parser_fingerprint
 from ingest_worker.parse.ocr import ocr_identity
 from shared.config import Settings
+from shared.embedding.endpoint import endpoint_of
 from shared.embedding.spaces import model_in, read_models
 from shared.prices import TokenUse, cost
 
@@ -46,8 +48,8 @@ class Older:
 class Plan:
     """What reading them again would take at most: where the newer parser gives the same passage, it costs nothing.
 
-    `context_calls` are those of the model that writes contexts, 0 where it is off. `embedding_money` is None where no price is
-    set.
+    `context_calls` are those of the model that writes contexts, `caption_calls` of the one that describes pictures; 0 where it is
+    off. `embedding_money` is None where no price is set.
     """
 
     older: Sequence[Older]
@@ -55,6 +57,7 @@ class Plan:
     chunks: int
     tokens: int
     context_calls: int
+    caption_calls: int
     embedding_model: str | None
     embedding_money: Decimal | None
 
@@ -66,15 +69,23 @@ def current_fingerprint(settings: Settings) -> str:
 
 # What is behind `;under=` is where a document stands at its source, not how it was read.
 _OLDER: LiteralString = """
-    SELECT d.document_id, s.name AS source, n.name AS namespace, d.served_version_id,
-           split_part(v.fingerprint, ';under=', 1) <> %(current)s AS parsed
+    SELECT d.document_id, s.name AS source, n.name AS namespace, d.served_version_id, s.enrich,
+           s.enrich OR s.embed_anyway AS may_leave,
+           split_part(v.fingerprint, ';under=', 1) <> %(current)s AS parsed, older_captions.count AS pictures
     FROM docwell.document d
     JOIN docwell.source s USING (source_id)
     JOIN docwell.namespace n ON n.namespace_id = d.namespace_id
     JOIN docwell.version v ON v.document_id = d.document_id AND v.number = d.latest_version
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS count FROM docwell.caption k
+        WHERE %(captions)s AND s.enrich AND k.document_id = d.document_id AND k.caption IS NOT NULL
+          AND k.prompt < %(caption_prompt)s
+          AND NOT EXISTS (SELECT FROM docwell.caption n WHERE n.document_id = d.document_id AND n.prompt = %(caption_prompt)s)
+    ) AS older_captions
     WHERE d.state NOT IN ('deleted', 'excluded', 'failed') AND v.state IN ('indexed', 'partial', 'needs_ocr', 'skipped')
       AND (%(namespace)s::text IS NULL OR n.name = %(namespace)s) AND (%(source)s::text IS NULL OR s.name = %(source)s)
       AND (split_part(v.fingerprint, ';under=', 1) <> %(current)s
+           OR older_captions.count > 0
            OR (%(contexts)s AND EXISTS (SELECT FROM docwell.chunk_context k
                                         WHERE k.document_id = d.document_id AND k.prompt < %(prompt)s)
                             AND NOT EXISTS (SELECT FROM docwell.chunk_context k
@@ -82,7 +93,9 @@ _OLDER: LiteralString = """
 """
 _WITH_SIZE: LiteralString = """
     SELECT source, namespace, count(*) FILTER (WHERE parsed), count(*) FILTER (WHERE NOT parsed),
-           coalesce(sum(size.chunks), 0)::bigint, coalesce(sum(size.tokens), 0)::bigint
+           coalesce(sum(size.chunks), 0)::bigint, coalesce(sum(size.tokens), 0)::bigint,
+           coalesce(sum(size.chunks) FILTER (WHERE enrich), 0)::bigint,
+           coalesce(sum(size.tokens) FILTER (WHERE may_leave), 0)::bigint, coalesce(sum(pictures), 0)::bigint
     FROM older CROSS JOIN LATERAL (
         SELECT count(*) AS chunks, sum(c.tokens) AS tokens
         FROM docwell.version_chunk place JOIN docwell.chunk c USING (audience_id, chunk_id)
@@ -91,7 +104,7 @@ _WITH_SIZE: LiteralString = """
     GROUP BY source, namespace ORDER BY source, namespace
 """
 _COUNT: LiteralString = "WITH older AS MATERIALIZED (" + _OLDER + ")" + _WITH_SIZE
-_IDS: LiteralString = "SELECT document_id, parsed FROM (" + _OLDER + ") AS older ORDER BY document_id"  # noqa: S608 - the same
+_IDS: LiteralString = "SELECT document_id, parsed, pictures FROM (" + _OLDER + ") AS older ORDER BY document_id"  # noqa: S608 - the same
 _HOW_MANY: LiteralString = "SELECT count(*) FROM (" + _OLDER + ") AS older"  # noqa: S608 - the same
 
 
@@ -118,13 +131,16 @@ def make_plan(
     money: Decimal | None = None
     if active is not None:
         is_local = active.provider == "local"
-        money = Decimal(0) if is_local else cost(settings.prices, active.model, TokenUse(input_tokens=tokens))
+        # What its source keeps from a paid model is not paid.
+        paid = sum(row[7] for row in rows) if active.is_paid(endpoint_of(settings), settings.prices) else tokens
+        money = Decimal(0) if is_local else cost(settings.prices, active.model, TokenUse(input_tokens=paid))
     return Plan(
         older=older,
         documents=sum(one.parsed + one.prompted for one in older),
         chunks=chunks,
         tokens=tokens,
-        context_calls=chunks if settings.context_prefixes == "on" else 0,
+        context_calls=sum(row[6] for row in rows) if settings.context_prefixes == "on" else 0,
+        caption_calls=sum(row[8] for row in rows),
         embedding_model=active.model if active else None,
         embedding_money=money,
     )
@@ -146,8 +162,9 @@ def request(connection: Connection[Any], settings: Settings, *, namespace: str |
     """
     _refuse_unknown(connection, namespace, source)
     rows = connection.execute(_IDS, _values(settings, namespace, source)).fetchall()
-    parsed: list[uuid.UUID] = [document_id for document_id, is_parsed in rows if is_parsed]
-    prompted: list[uuid.UUID] = [document_id for document_id, is_parsed in rows if not is_parsed]
+    parsed: list[uuid.UUID] = [document_id for document_id, is_parsed, _ in rows if is_parsed]
+    prompted: list[uuid.UUID] = [document_id for document_id, is_parsed, _ in rows if not is_parsed]
+    described = {document_id for document_id, is_parsed, pictures in rows if pictures and not is_parsed}
     queued = 0
     for first in range(0, len(parsed), _AT_ONCE):
         some = parsed[first : first + _AT_ONCE]
@@ -159,7 +176,10 @@ def request(connection: Connection[Any], settings: Settings, *, namespace: str |
             queued += len(asked)
     for first in range(0, len(prompted), _AT_ONCE):
         some = prompted[first : first + _AT_ONCE]
-        queued += len(again.ask(connection, some, max_attempts=settings.job_attempts))
+        asked = ask_captions(connection, [one for one in some if one in described], max_attempts=settings.job_attempts)
+        if settings.context_prefixes == "on":
+            asked |= again.ask(connection, some, max_attempts=settings.job_attempts)
+        queued += len(asked)
     return queued
 
 
@@ -170,6 +190,8 @@ def _values(settings: Settings, namespace: str | None, source: str | None) -> di
         "source": source,
         "contexts": settings.context_prefixes == "on",
         "prompt": PROMPT_VERSION,
+        "captions": settings.vision_captions == "on",
+        "caption_prompt": caption_prompt.PROMPT_VERSION,
     }
 
 

@@ -14,6 +14,7 @@ from shared.prices import TokenUse
 if TYPE_CHECKING:
     from psycopg import Connection
 
+    from ingest_worker.catalogue.captions import Captioning
     from ingest_worker.catalogue.contexts import Enrichment
     from ingest_worker.catalogue.ledger import Total
     from ingest_worker.catalogue.without_vector import GapCount
@@ -62,16 +63,32 @@ def enrichment_line(found: Enrichment) -> str:
     return line
 
 
+def captioning_line(found: Captioning) -> str:
+    """One line on how far a document has come with the captions of its pictures."""
+    line = f"{found.state}, {found.with_caption} of {found.pictures} pictures"
+    if found.decoration:
+        line += f", {found.decoration} are decoration"
+    if found.reason:
+        line += f": {found.reason}"
+    if found.next_try is not None:
+        line += f" The rest is asked for at {found.next_try:%Y-%m-%d %H:%M:%S} UTC."
+    return line
+
+
 def estimate_files(connection: Connection[Any], files: Sequence[Path], current: Settings, *, namespace: str) -> dict[str, Any]:
     """What taking these files in would come to, as JSON has it; nothing is written, and nothing leaves this machine."""
+    from ingest_worker.enrich.caption_estimate import caption_share, caption_use
     from ingest_worker.enrich.estimate import estimate_load
     from ingest_worker.intake.manual import intend
     from ingest_worker.intake.read import read_file
     from ingest_worker.parse.cage import CageLimits, ParserCage
     from ingest_worker.parse.fingerprint import ocr_settings
+    from ingest_worker.parse.pictures import PictureLimits
     from shared.errors import DocwellError
 
     documents = []
+    asked = []
+    pictures = PictureLimits(pictures=current.caption_pictures)
     left: dict[str, str] = {}
     limits = CageLimits(
         timeout_seconds=current.parse_timeout_seconds,
@@ -89,14 +106,16 @@ def estimate_files(connection: Connection[Any], files: Sequence[Path], current: 
                 continue
             try:
                 data = read_file(file, max_bytes=current.max_bytes).data
-                parsed = cage.parse_and_chunk(str(file), data, current.chunk_tokens, current.chunk_overlap)
+                parsed = cage.parse_and_chunk(str(file), data, current.chunk_tokens, current.chunk_overlap, pictures=pictures)
             except DocwellError as error:
                 left[str(file)] = f"{error.code}: {error}"
             else:
                 documents.append((str(file), parsed.title, parsed.chunks))
+                asked.append(caption_use(parsed.pictures))
     if sys.stderr.isatty():
         print(file=sys.stderr)
-    return {**estimate_json(estimate_load(documents, current)), "left_out": left}
+    captions = caption_share(asked, current)
+    return {**estimate_json(estimate_load(documents, current)), "caption": _share_json(captions), "left_out": left}
 
 
 def estimate_json(found: Estimate) -> dict[str, Any]:
@@ -114,7 +133,7 @@ def print_estimate(found: dict[str, Any]) -> None:
     print(
         f"{found['documents']} documents, {found['chunks']} chunks; {len(found['left_out'])} files cost nothing or cannot be read"
     )
-    for name, noun in (("embedding", "embedding"), ("context", "contexts")):
+    for name, noun in (("embedding", "embedding"), ("context", "contexts"), ("caption", "captions")):
         share = found[name]
         tokens = f"{share['tokens']:,} tokens" + (f" in {share['calls']:,} calls" if share["calls"] else "")
         if name == "embedding" and not share["on"]:

@@ -13,12 +13,13 @@ from psycopg import Connection
 from infra.cli import costs, output
 from infra.cli.context import owner_connection, settings
 from ingest_worker import rollback
-from ingest_worker.catalogue import contexts, exclusion, ledger, listing
+from ingest_worker.catalogue import captions, contexts, exclusion, ledger, listing, without_vector
 from ingest_worker.catalogue.asking import Conflict
 from ingest_worker.catalogue.listing import ChunkRow, DocumentRow
 from ingest_worker.catalogue.naming import resolve
 from ingest_worker.catalogue.twins import duplicate_of
 from ingest_worker.enrich import again
+from ingest_worker.enrich.caption_again import ask_captions
 from shared.documents import DocumentState
 
 app = typer.Typer(no_args_is_help=True)
@@ -81,6 +82,8 @@ def show(
             **listing.facts(found),
             "duplicate_of": duplicate_of(connection, found.document_id),
             "contexts": contexts.standing(connection, found.document_id),
+            "captions": captions.standing(connection, found.document_id),
+            "without_vector": without_vector.count_active(connection, found.document_id),
             "costs": ledger.totals_of(connection, found.document_id),
         }
         if as_json:
@@ -96,6 +99,8 @@ def _print_document(known: dict[str, Any]) -> None:
     told = {
         "duplicate_of": twin and f"{twin.source}:{twin.namespace}:{twin.path}",
         "contexts": known["contexts"] and costs.enrichment_line(known["contexts"]),
+        "captions": known["captions"] and costs.captioning_line(known["captions"]),
+        "without_vector": costs.gaps_line(known["without_vector"]),
         "costs": "; ".join(map(costs.total_line, known["costs"])) or None,
     }
     output.print_facts({**known, **told}.items())
@@ -239,14 +244,23 @@ def include(documents: NamesArgument, as_json: output.JsonOption = False) -> Non
 
 @app.command("enrich")
 def enrich(documents: NamesArgument, as_json: output.JsonOption = False) -> None:
-    """Ask for contexts that passages lack, though the bytes are unchanged: they were taken without, or failed."""
-    if settings().context_prefixes == "off":
-        raise Conflict("Contexts are off: set DOCWELL_CONTEXT_PREFIXES=on first, for the workers too.", code="contexts_off")
+    """Ask for contexts of passages and captions of pictures that are missing, though the bytes are unchanged."""
+    current = settings()
+    if current.context_prefixes == "off" and current.vision_captions == "off":
+        raise Conflict(
+            "Contexts and captions are off: set DOCWELL_CONTEXT_PREFIXES=on or DOCWELL_VISION_CAPTIONS=on first, for the workers"
+            " too.",
+            code="contexts_off",
+        )
     wake = output.make_wake()
+    queued: dict[uuid.UUID, uuid.UUID] = {}
     with owner_connection() as connection:
         found = _resolve_all(connection, documents)
         ids = [one.document_id for one in found]
-        queued = again.ask(connection, ids, max_attempts=settings().job_attempts, afresh=True)
+        if current.vision_captions == "on":
+            queued |= ask_captions(connection, ids, max_attempts=current.job_attempts)
+        if current.context_prefixes == "on":
+            queued |= again.ask(connection, ids, max_attempts=current.job_attempts, afresh=True)
     wake(len(queued))
     jobs = [{"document_id": one.document_id, "path": one.path, "job_id": queued.get(one.document_id)} for one in found]
     if as_json:

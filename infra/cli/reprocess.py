@@ -51,6 +51,7 @@ def _print(found: Plan) -> None:
     )
     money = "at a price that is not set" if found.embedding_money is None else f"{found.embedding_money:.2f} by the prices set"
     calls = f", and {found.context_calls} calls for contexts" if found.context_calls else ""
+    calls += f", and {found.caption_calls} calls for captions" if found.caption_calls else ""
     print(
         f"At most, if every passage changed: {found.tokens:,} tokens to embed with {found.embedding_model} ({money}){calls}."
         " Passages that stay the same cost nothing."

@@ -150,6 +150,7 @@ _PROBLEMS: Mapping[str, Mapping[int, str]] = {
     "get /v1/documents": {**_ASKED, **_UNFIT, **_AWAY},
     "get /v1/documents/by-id/{document_id}": {**_ASKED, **_UNKNOWN, **_UNFIT, **_AWAY},
     "get /v1/documents/by-id/{document_id}/versions": {**_ASKED, **_UNKNOWN, **_UNFIT, **_AWAY},
+    "get /v1/documents/by-id/{document_id}/chunks/{chunk_id}/thumbnail": {**_ASKED, **_UNKNOWN, **_UNFIT, **_AWAY},
     "get /v1/documents/by-id/{document_id}/chunks": {**_ASKED, **_UNKNOWN, **_UNFIT, **_AWAY},
     "get /v1/jobs": {**_ASKED, **_UNFIT, **_AWAY},
     "get /v1/jobs/{job_id}": {**_ASKED, **_UNKNOWN, **_UNFIT, **_AWAY},
@@ -172,6 +173,7 @@ _PROBLEMS: Mapping[str, Mapping[int, str]] = {
     "get /metrics": {**_ASKED, **_AWAY},
 }
 _OPEN = frozenset({"/healthz", "/readyz"})
+_THUMBNAIL = "/v1/documents/by-id/{document_id}/chunks/{chunk_id}/thumbnail"
 
 
 def install(app: FastAPI) -> None:
@@ -238,6 +240,9 @@ def _complete(operation: dict[str, Any], method: str, path: str) -> None:
         one["content"] = {"application/json": {"schema": schema}}
         if (method, path) in {_PUT, _DELETE, _RETRY} and status == 202:
             one["headers"] = _LOCATION
+    if path == _THUMBNAIL:
+        picture = {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}
+        responses["200"] = {"description": "The picture, small.", "content": picture}
     if path == "/metrics":
         responses["200"] = {"description": "Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}}
     for status, description in _PROBLEMS.get(f"{method} {path}", {}).items():

@@ -20,8 +20,8 @@ from ingest_worker.api.answers import PROBLEMS, Limit, Services, answer, service
 from ingest_worker.api.body import read_body, take_body
 from ingest_worker.api.caller import caller
 from ingest_worker.api.problems import Malformed, invalid
-from ingest_worker.catalogue import listing
-from ingest_worker.catalogue.asking import BadQuestion, Filters, known_states, parse_since, storable
+from ingest_worker.catalogue import captions, listing
+from ingest_worker.catalogue.asking import BadQuestion, Filters, Unknown, known_states, parse_since, storable
 from ingest_worker.catalogue.twins import duplicate_of
 from ingest_worker.intake.packing import Body, pack
 from ingest_worker.intake.push import Accepted, Facts, Pushed, accept, checked_path, withdraw_pushed
@@ -216,3 +216,16 @@ def list_chunks(
         _seen(request, connection, document_id)
         page = listing.page_chunks(connection, document_id, limit=limit, version=version, cursor=cursor)
     return answer({"document_id": document_id, "chunks": page.rows, "next_cursor": page.next_cursor})
+
+
+@router.get("/by-id/{document_id}/chunks/{chunk_id}/thumbnail", response_class=Response)
+def get_thumbnail(request: Request, document_id: uuid.UUID, chunk_id: uuid.UUID) -> Response:
+    """The picture that a chunk of kind `caption` describes, small, as a JPEG."""
+    with services(request).pool.connection() as connection:
+        _seen(request, connection, document_id)
+        image = captions.thumbnail(connection, document_id, chunk_id)
+    if image is None:
+        raise Unknown(f"The document has no caption {chunk_id} with a picture.", code="unknown_thumbnail")
+    # Made by us out of a stranger's picture: no browser may take it for anything else.
+    headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'"}
+    return Response(image, media_type="image/jpeg", headers=headers)

@@ -255,7 +255,7 @@ def leave_others(
 _VACUUM = sql.SQL("VACUUM (INDEX_CLEANUP ON) {tables}")
 _TABLES = (
     *("chunk", "chunk_terms", "version", "version_chunk", "document", "job", "pushed_content"),
-    *("usage_event", "usage_passage", "chunk_context", "delivery", "vector_cache", "without_vector"),
+    *("usage_event", "usage_passage", "chunk_context", "caption", "thumbnail", "delivery", "vector_cache", "without_vector"),
 )
 
 

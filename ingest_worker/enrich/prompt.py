@@ -83,11 +83,11 @@ def question(chunk: Chunk) -> str:
     return f"This is the passage.\n{place}{_tagged('passage', chunk.text)}\nWhere does it stand, and what is it about?"
 
 
-def read_answer(text: str, *, was_cut: bool) -> str | None:
+def read_answer(text: str, *, was_cut: bool, most_chars: int = _MOST_CHARS) -> str | None:
     """The context in an answer, on one line; None when it is none. Of an answer that was cut off whole sentences are taken."""
     context = " ".join(clean_text(text).split())
-    if was_cut or len(context) > _MOST_CHARS:
-        ends = [found.end() for found in re.finditer(r"[.!?。！？](?=\s|$)|[。！？]", context[:_MOST_CHARS])]
+    if was_cut or len(context) > most_chars:
+        ends = [found.end() for found in re.finditer(r"[.!?。！？](?=\s|$)|[。！？]", context[:most_chars])]
         context = context[: ends[-1]] if ends else ""
     return context if any(character.isalnum() for character in context) else None
 

@@ -13,6 +13,7 @@ from psycopg_pool import PoolTimeout
 from ingest_worker.catalogue import events
 from ingest_worker.catalogue.namespaces import describe_namespaces
 from ingest_worker.enrich.again import ask_for_due
+from ingest_worker.enrich.caption_again import ask_for_due_captions
 from ingest_worker.indexing import index_some, refresh_statistics
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.lost import UNKNOWN, take_back
@@ -69,6 +70,7 @@ def tick(settings: Settings, pool: Pool, wake: Wake, *, rng: random.Random) -> i
             for job in jobs.expired(connection):
                 take_back(connection, job, UNKNOWN, rng=rng)
         ask_for_due(connection, settings)
+        ask_for_due_captions(connection, settings)
         events.prune(connection)
         due = jobs.due(connection, cap=settings.worker_concurrency or 8)
     if due:

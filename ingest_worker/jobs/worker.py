@@ -27,6 +27,7 @@ from psycopg_pool import PoolTimeout
 from ingest_worker.batch import Ended, Pace, run_jobs
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.work_totals import add_totals
+from ingest_worker.enrich.caption_step import Captioner
 from ingest_worker.enrich.step import Enricher
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.celery_app import WORK, make_app
@@ -91,6 +92,7 @@ class Worker:
         )
         self._embedder: Embedder | None = None
         self._enricher = Enricher()
+        self._captioner = Captioner()
         self._models = Models()
         self._turn = threading.Lock()
         self._closing = threading.Event()
@@ -104,13 +106,10 @@ class Worker:
         """End the parser's process and the connections, unless a job is under way: that ends with this process."""
         self._closing.set()
         if self._turn.acquire(blocking=False):
-            self._cage.close()
-            self._pool.close()
-            self._enricher.close()
-            self._models.close()
-            close = getattr(self._embedder, "close", None)
-            if close is not None:
-                close()
+            for one in (self._cage, self._pool, self._enricher, self._captioner, self._models, self._embedder):
+                close = getattr(one, "close", None)
+                if close is not None:
+                    close()
 
     def work(self, *, clock: Callable[[], float] = time.monotonic) -> int:
         """Claim and run jobs until none is due or the turn is over; returns how many were run."""
@@ -170,6 +169,7 @@ class Worker:
             embedder=self._open_embedder,
             work=self._books,
             enricher=self._enricher,
+            captioner=self._captioner,
             models=self._models,
         )
         held = {job.job_id: job for job in claimed}
