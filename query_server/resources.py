@@ -1,4 +1,4 @@
-"""Resources: the sources, and each document with its text."""
+"""Resources: the sources, each document with its text, and pictures that captions describe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOCUMENT_TOKENS = 20_000
 
 
 def add_resources(server: MCPServer, service: SearchService, principal: Callable[[], Principal]) -> None:
-    """Register `knowledge://sources` and `knowledge://documents/{id}`."""
+    """Register `knowledge://sources`, `knowledge://documents/{id}` and `knowledge://thumbnails/{chunk_id}`."""
 
     @server.resource(
         "knowledge://sources", title="Sources", description="Where the documents come from.", mime_type="application/json"
@@ -40,6 +40,18 @@ def add_resources(server: MCPServer, service: SearchService, principal: Callable
         except DocwellError as error:
             raise _failure(error) from None
         return json.dumps(answer, ensure_ascii=False)
+
+    @server.resource(
+        "knowledge://thumbnails/{chunk_id}",
+        title="Picture",
+        description="The picture that a passage of kind caption describes, small.",
+        mime_type="image/jpeg",
+    )
+    def thumbnail(chunk_id: str) -> bytes:
+        try:
+            return service.thumbnail(chunk_id, principal=principal())
+        except DocwellError as error:
+            raise _failure(error) from None
 
 
 def _failure(error: DocwellError) -> ResourceError:

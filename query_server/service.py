@@ -27,6 +27,7 @@ from query_server.retrieve.read import ReadRequest, read_document
 from query_server.retrieve.request import Mode, SearchRequest
 from query_server.retrieve.rerank import OnDemand
 from query_server.retrieve.search import CacheUse, Search
+from query_server.retrieve.thumbnails import read_thumbnail
 from query_server.searched import Searched, Watch
 from query_server.snapshot import Snapshots
 from shared.credentials import Credential, any_credential, find_credential
@@ -219,6 +220,11 @@ class SearchService:
         )
         with self._snapshots.open(principal) as connection:
             return dict(as_json(read_document(connection, request)))
+
+    def thumbnail(self, chunk_id: str, *, principal: Principal = LOCAL) -> bytes:
+        """The picture that a passage of kind `caption` describes, small, as a JPEG."""
+        with self._snapshots.open(principal) as connection:
+            return read_thumbnail(connection, _uuid(chunk_id, "chunk_id"))
 
     def list(
         self,

@@ -138,7 +138,7 @@ def _passage(request: SearchRequest, found: Found, names: Names, order: Order) -
         url=place.url,
         title=place.title,
         text=found.text,
-        citation=cite(place.path, found.span, place.section),
+        citation=cite(place.path, found.span, place.section, place.kind),
         section=place.section,
         **dataclasses.asdict(found.span),
         language=place.language,
@@ -162,7 +162,7 @@ def _copy(place: Place, names: Names) -> Copy:
         path=place.path,
         source=names.sources.get(place.source_id, ""),
         namespace=names.namespaces.get(place.namespace_id, ""),
-        citation=cite(place.path, place.span, place.section),
+        citation=cite(place.path, place.span, place.section, place.kind),
     )
 
 

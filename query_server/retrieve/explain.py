@@ -357,7 +357,7 @@ def _part(candidate: Candidate) -> Part:
     hit: Hit = candidate.hit
     return Part(
         chunk_id=candidate.place.chunk_id,
-        citation=cite(candidate.place.path, candidate.place.span, candidate.place.section),
+        citation=cite(candidate.place.path, candidate.place.span, candidate.place.section, candidate.place.kind),
         keyword_rank=hit.ranks.get("keyword"),
         semantic_rank=hit.ranks.get("semantic"),
     )

@@ -170,7 +170,8 @@ def _pieces(request: ReadRequest, path: str, rows: Sequence[_Row], before: str, 
         else:
             text = without_overlap(before, row.text).lstrip("\n")
             begins, ends = len(row.text) - len(text), len(row.text)
-        before = row.text
+        # A caption stands between passages that go on behind it.
+        before = before if row.kind == "caption" else row.text
         whole = Span(**{field.name: getattr(row, field.name) for field in fields(Span)})
         span = part_of(whole, row.text, begins, ends, is_table=row.kind == "table")
         if not text.strip() or (begins and _is_outside(request, span)):
@@ -179,7 +180,7 @@ def _pieces(request: ReadRequest, path: str, rows: Sequence[_Row], before: str, 
             Piece(
                 chunk_id=row.chunk_id,
                 text=text,
-                citation=cite(path, span, row.section),
+                citation=cite(path, span, row.section, row.kind),
                 kind=cast('Literal["text", "table", "code", "caption"]', row.kind),
                 section=row.section,
                 **asdict(span),
