@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from infra.doctor_database import look_into_database
+from infra.doctor_remote import look_at_remotes
 from infra.findings import Finding, failed, fine, skipped, warning
 from shared.config import Settings
 from shared.database import connect
@@ -145,6 +146,7 @@ def _look_at_database(settings: Settings) -> Iterator[Finding]:
         with connect(settings.database_url.get_secret_value(), name="docwell-doctor", autocommit=True) as connection:
             yield fine("database", f"PostgreSQL {connection.info.server_version // 10000} answers.")
             yield from look_into_database(connection, lambda: _configured_fingerprint(settings), settings)
+            yield from look_at_remotes(settings, connection)
     except ServiceUnavailable as error:
         yield failed("database", str(error), "Start it with `make run` (or `docwell up`), or correct DOCWELL_DATABASE_URL.")
 

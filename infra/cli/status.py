@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from infra.cli import costs, output
 from infra.cli.context import owner_connection, settings
@@ -10,10 +11,12 @@ from infra.cli.costs import tokens_of
 from ingest_worker.catalogue import batches, json_form, without_vector
 from ingest_worker.catalogue.batches import Waiting
 from ingest_worker.catalogue.overview import Status, read_status
+from ingest_worker.catalogue.remote_measures import RemoteMeasure, read_remote_measures
 from ingest_worker.catalogue.without_vector import GapCount
 from ingest_worker.reindexing import control
 from ingest_worker.reindexing.control import Reindex
 from ingest_worker.reprocessing import count_older
+from ingest_worker.sources.pace import OPENS_AFTER
 
 
 def status(as_json: output.JsonOption = False) -> None:
@@ -23,13 +26,15 @@ def status(as_json: output.JsonOption = False) -> None:
         found = read_status(connection)
         older = count_older(connection, current)
         reindex = control.status(connection, current)
+        remotes = read_remote_measures(connection)
         gaps = without_vector.count_active(connection)
         waiting = batches.waiting(connection)
     if as_json:
-        more = {"older_documents": older, "reindex": reindex, "without_vector": gaps}
+        more = {"older_documents": older, "reindex": reindex, "without_vector": gaps, "remote_sources": remotes}
         output.print_json({**json_form.as_json(found), **more, "context_batches": waiting})
     else:
         _print(found, older, reindex, gaps, waiting)
+        _print_remotes(remotes)
 
 
 def _print(found: Status, older: int, reindex: Reindex | None, gaps: Sequence[GapCount], waiting: Waiting) -> None:
@@ -84,6 +89,35 @@ def _print(found: Status, older: int, reindex: Reindex | None, gaps: Sequence[Ga
             ),
             empty="",
         )
+
+
+def _print_remotes(remotes: Sequence[RemoteMeasure]) -> None:
+    """How far sources over the network are followed; `docwell doctor` also asks them."""
+    if not remotes:
+        return
+    print()
+    output.print_table(
+        ["followed", "newest sync", "seconds ago", "failures", "breaker", "failed things", "events", "dead events", "told until"],
+        (
+            [
+                one.name,
+                _moment(one.synced),
+                None if one.synced is None else f"{one.behind:.0f}",
+                one.failures,
+                "open" if one.failures >= OPENS_AFTER else "closed",
+                one.failed,
+                one.events_waiting,
+                one.events_dead,
+                "error" if one.subscription_error is not None else _moment(one.subscription_expires),
+            ]
+            for one in remotes
+        ),
+        empty="",
+    )
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def _contexts(waiting: Waiting) -> str | None:

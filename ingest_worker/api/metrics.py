@@ -15,8 +15,11 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ingest_worker import work
+from ingest_worker.api import remote_metrics
 from ingest_worker.catalogue.measures import Measures, read_measures
 from ingest_worker.catalogue.overview import SourceRow
+from ingest_worker.catalogue.remote_measures import read_remote_measures
+from ingest_worker.catalogue.sources import MANUAL, PUSH
 from shared.database import Pool
 from shared.pool_metrics import PoolCollector
 from shared.tracing import continued, emit
@@ -124,11 +127,13 @@ class _StateCollector(Collector):
         """All metrics."""
         with self._pool.connection() as connection:
             found = read_measures(connection)
+            remotes = read_remote_measures(connection)
         yield from _documents(found)
         yield from _queue(found)
         yield from _deliveries(found)
         yield from _spent(found)
         yield from _sources(found)
+        yield from remote_metrics.collect(remotes)
         yield from _work(found.totals)
 
 
@@ -171,8 +176,8 @@ def _sources(found: Measures) -> Iterator[Metric]:
     yield _gauge("docwell_newest_sweep_timestamp_seconds", "When the newest complete sweep of a source began.", ["source"], swept)
     ages = {(one.name,): max(0.0, found.now - _since(one)) for one in folders}
     yield _gauge("docwell_sweep_age_seconds", "Time since a folder's newest complete sweep began.", ["source"], ages)
-    watched = {(one.name,): float(one.watched) for one in folders}
-    yield _gauge("docwell_source_watched", "1 when a folder's watcher is alive.", ["source"], watched)
+    watched = {(one.name,): float(one.watched) for one in sources if one.type not in {MANUAL, PUSH} and not one.paused}
+    yield _gauge("docwell_source_watched", "1 when whoever watches or follows a source is alive.", ["source"], watched)
     held = {(one.name,): one.held_deletes for one in sources}
     yield _gauge("docwell_held_deletes", "Deletions that wait for a person.", ["source"], held)
 

@@ -111,6 +111,7 @@ def test_every_metric_of_the_page_is_on_the_dashboard_or_in_an_alert_or_is_told_
     assert unused == {
         "docwell_jobs",  # docwell_queue_jobs and docwell_dead_letters have the same by source and reason
         "docwell_newest_sweep_timestamp_seconds",  # docwell_sweep_age_seconds is it by now
+        "docwell_remote_synced_timestamp_seconds",  # docwell_remote_behind_seconds is it by now
         "docwell_pool_connections",
         "docwell_pool_requests_total",
         "docwell_pool_waits_total",
