@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -35,6 +36,14 @@ def dies_with_parent(signal_number: int) -> Callable[[], None]:
     return ask
 
 
+def step_back(nice: int) -> None:
+    """Let this process, and its session, have less of the processors than others while they are short; as nice(1) counts."""
+    os.nice(nice)
+    # Linux shares the processors out between sessions first (sched(7), "autogroup"): a process's own value counts within one.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(nice), encoding="ascii")
+
+
 def spawn(
     argv: Sequence[str | Path],
     *,
@@ -43,13 +52,21 @@ def spawn(
     account: Account | None = None,
     folder: Path = Path("/"),
     death_signal: int = signal.SIGTERM,
+    nice: int = 0,
 ) -> subprocess.Popen[bytes]:
     """Starts a program in a session of its own, so that a terminal's Ctrl-C reaches the supervisor alone.
 
     Call it from a thread that lives as long as the child may: the kernel's death signal follows the thread, not the
     process. `account` is the system account to run under; only root may name another than its own. `folder` is the
-    working directory; the default keeps no file system busy and can be entered by every account.
+    working directory; the default keeps no file system busy and can be entered by every account. `nice`: see `step_back`.
     """
+    ask = dies_with_parent(death_signal)
+
+    def begin() -> None:
+        ask()
+        if nice:
+            step_back(nice)
+
     return subprocess.Popen(
         [os.fspath(part) for part in argv],
         stdin=subprocess.DEVNULL,
@@ -63,7 +80,7 @@ def spawn(
         extra_groups=[] if account else None,
         # It runs after the change of user, which would clear the request. The parent forks from its main thread and
         # the function takes no lock, which is what makes preexec_fn safe here.
-        preexec_fn=dies_with_parent(death_signal),
+        preexec_fn=begin,
     )
 
 

@@ -46,7 +46,8 @@ class Service:
 
     `ready` answers at once whether it can be used; without it a service counts as ready when it was started. `before`
     runs ahead of every start, the first and those after a crash. `explain` says in a sentence what the end of the log means.
-    What others depend on has the lower `tier`: it stops when all of the higher ones have.
+    What others depend on has the lower `tier`: it stops when all of the higher ones have. `nice` is how far it steps back while
+    processors are short.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Service:
     stop_seconds: float = 10.0
     start_seconds: float = 60.0
     death_signal: int = signal.SIGTERM
+    nice: int = 0
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -164,6 +166,7 @@ class Supervisor:
                 account=service.account,
                 folder=service.folder,
                 death_signal=service.death_signal,
+                nice=service.nice,
             )
         running.restart_at = None
 

@@ -34,6 +34,9 @@ MINIMUM_FREE_BYTES = 200 * 1024**2
 READY_SECONDS = 120.0
 """For the first start on a slow machine, with the model still outside of the page cache."""
 
+_WORKER_NICE = 10
+"""Whoever searches or delivers waits; nobody waits for a worker in the same way."""
+
 _REQUEST_SECONDS = 2.0
 
 
@@ -205,7 +208,7 @@ def _start_processes(settings: Settings, supervisor: Supervisor) -> None:
         docwell_service(settings, "mcp", "--transport", "http", ready=_answers(f"{mcp_url(settings)[:-4]}/readyz")),
         docwell_service(settings, "api", ready=_answers(f"{api_url(settings)}/readyz")),
         # SIGQUIT: Celery does not wait for the jobs that run; the worker hands them back, and they lose no attempt.
-        docwell_service(settings, "worker", ready=worker_ready.exists, stop_signal=signal.SIGQUIT),
+        docwell_service(settings, "worker", ready=worker_ready.exists, stop_signal=signal.SIGQUIT, nice=_WORKER_NICE),
     )
     # These answer nobody, so nobody waits for them; before, they would take the processor from those that somebody waits for.
     supervisor.launch(docwell_service(settings, "watch"), docwell_service(settings, "scheduler"))
@@ -232,6 +235,7 @@ def docwell_service(
     ready: Callable[[], bool] | None = None,
     tier: int = 1,
     stop_signal: int = signal.SIGTERM,
+    nice: int = 0,
 ) -> Service:
     """One of Docwell's own processes. Secrets go through its environment, never through its arguments."""
     return Service(
@@ -247,6 +251,7 @@ def docwell_service(
         start_seconds=READY_SECONDS,
         # Nothing of it is worth waiting for when its supervisor is gone: what counts is in PostgreSQL.
         death_signal=signal.SIGKILL,
+        nice=nice,
     )
 
 

@@ -51,6 +51,7 @@ def run_api(settings: Settings) -> None:
                 make_api(settings, pool, wake),
                 log_config=None,
                 access_log=False,
+                http="h11",  # httptools, which would be taken where it is installed, reads headers without an end
                 server_header=False,
                 proxy_headers=False,
                 lifespan="off",

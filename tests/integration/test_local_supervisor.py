@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from infra.local.folders import prepare_home
-from infra.local.processes import is_alive
+from infra.local.processes import is_alive, spawn
 from tests.integration.test_local_postgres import ROOT, wait_until
 
 # Each service writes its number to a file and lives on; what it does besides stands in its script.
@@ -129,6 +129,15 @@ def test_no_service_outlives_a_supervisor_that_is_killed(home: Path) -> None:
         process.kill()
         process.wait()
         wait_until(lambda: not any(is_alive(pid) for name in ("first", "second") for pid in _pids(home, name)))
+
+
+def test_a_service_that_steps_back_leaves_the_processors_to_the_others(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    with said.open("wb") as output:
+        look = "import os; print(os.nice(0), (open('/proc/self/autogroup').read() if os.path.exists('/proc/self/autogroup') else '7').split()[-1])"
+        process = spawn([sys.executable, "-c", look], output=output, environment={}, nice=7)
+        assert process.wait(30) == 0
+    assert said.read_text().split() == ["7", "7"]
 
 
 def test_a_service_that_crashes_is_started_again_and_the_others_never_notice(home: Path) -> None:
