@@ -152,6 +152,7 @@ def run_http(settings: Settings) -> None:
             port=settings.mcp_port,
             log_config=None,
             access_log=False,
+            http="h11",  # httptools, which would be taken where it is installed, reads headers without an end
             timeout_graceful_shutdown=5,
         )
     finally:
