@@ -11,6 +11,7 @@ from psycopg import Connection, sql
 
 from infra.doctor_models import changed_on_purpose, look_at_upkeep
 from infra.findings import Finding, failed, fine, skipped, warning
+from ingest_worker.catalogue import remote_items
 from ingest_worker.catalogue.overview import active_embedding, list_sources
 from ingest_worker.catalogue.sources import MANUAL, PUSH, get_source
 from ingest_worker.sources.report import remote_report
@@ -199,12 +200,14 @@ def _remote_troubles(connection: Connection[Any], name: str) -> Iterator[str]:
     """What keeps a source over the network from being as its other side is."""
     source = get_source(connection, name)
     found = None if source is None else remote_report(connection, source.source_id, datetime.now(UTC))
-    if found is None:
+    if source is None or found is None:
         return
     if found.paused_until is not None and found.failures == 0:
         yield f"{name} is left alone until {found.paused_until:%Y-%m-%d %H:%M:%S} UTC: {found.pause_reason}"
-    if found.failed:
-        yield f"{found.failed} of the things of {name} could not be taken: `docwell sources show {name} --failed`."
+    # What is left out for good, such as notebooks, is no trouble.
+    failing = [one for one in remote_items.failures(connection, source.source_id) if one.retry_at is not None]
+    if failing:
+        yield f"{len(failing)} of the things of {name} could not be taken: `docwell sources show {name} --failed`."
     if found.events_dead:
         yield f"{found.events_dead} events of {name} were given up: `docwell sources sync {name}` makes up for them."
     if found.subscription_error is not None:

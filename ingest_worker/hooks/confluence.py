@@ -30,7 +30,7 @@ def verify(body: bytes, *, signature: str | None, token: str | None, secrets: Se
         expected = [hmac.new(key, body, hashlib.sha256).hexdigest().encode() for key in keys]
         if not matches_any([digest.lower().encode()], expected) or method.lower() != "sha256":
             raise NotAuthentic(
-                "X-Hub-Signature does not fit: `sha256=` and the HMAC-SHA256 of the body under `webhook_secret` of the source.",
+                "X-Hub-Signature does not fit: `sha256=` and HMAC-SHA256 of the body under one of the `webhook_secrets`.",
                 code="signature_invalid",
             )
     elif token is None:
@@ -39,7 +39,7 @@ def verify(body: bytes, *, signature: str | None, token: str | None, secrets: Se
             code="signature_missing",
         )
     elif not matches_any([token.encode("utf-8", "surrogateescape")], keys):
-        raise NotAuthentic("The token in the address is not `webhook_secret` of the source.", code="token_invalid")
+        raise NotAuthentic("The token in the address is none of the `webhook_secrets` of the source.", code="token_invalid")
 
 
 def is_test(body: bytes) -> bool:
