@@ -6,16 +6,15 @@ import uuid
 from datetime import datetime
 
 from ingest_worker.catalogue import ledger
+from ingest_worker.catalogue.orders import FAILED_SECONDS, MOST_ATTEMPTS
 from ingest_worker.enrich.budget import KINDS, Budget, Limit, limits, reason_of, seconds_to_midnight, worth
 from ingest_worker.enrich.context import Stop
 from shared.config import Settings
 from shared.database import Pool
 from shared.prices import TokenUse
 
-_MOST_ATTEMPTS = 6
 _OUTAGE_SECONDS = 60.0
 _OUTAGE_CAP_SECONDS = 3600.0
-_FAILED_SECONDS = 3600.0
 _SOON_SECONDS = 2.0
 
 
@@ -32,9 +31,7 @@ def over_budget(pool: Pool, settings: Settings, document_id: uuid.UUID, model: s
             spent_on_document=ledger.spent_on(connection, document_id, KINDS),
         )
     code = budget.refusal(worth(settings.prices, model, use))
-    if code is None:
-        return None
-    return Stop(code=code, reason=reason_of(code))
+    return None if code is None else Stop(code=code, reason=reason_of(code))
 
 
 def next_try(stop: Stop, attempts: int, now: datetime) -> tuple[float | None, int]:
@@ -57,4 +54,4 @@ def next_try(stop: Stop, attempts: int, now: datetime) -> tuple[float | None, in
 def after_failures(attempts: int) -> tuple[float | None, int]:
     """The same after a round in which single requests failed: hours that grow, and an end to it."""
     attempts += 1
-    return (_FAILED_SECONDS * 4.0 ** (attempts - 1) if attempts < _MOST_ATTEMPTS else None), attempts
+    return (FAILED_SECONDS * 4.0 ** (attempts - 1) if attempts < MOST_ATTEMPTS else None), attempts

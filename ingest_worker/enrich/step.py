@@ -9,17 +9,17 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import structlog
 
 from ingest_worker.catalogue import contexts, ledger
 from ingest_worker.catalogue.contexts import Progress, Subject
 from ingest_worker.enrich.batch_wish import Left, left_to_batches
-from ingest_worker.enrich.budget import Budget, Limit, limits, worth
 from ingest_worker.enrich.context import Orders, Stop, buy
 from ingest_worker.enrich.model import Answer, ContextModel, open_model
 from ingest_worker.enrich.prompt import PROMPT_VERSION, Part, split_document
+from ingest_worker.enrich.retry import after_failures, next_try, over_budget
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.publish import NewVersion
@@ -31,13 +31,7 @@ from shared.prices import TokenUse, cost
 
 log = structlog.get_logger(__name__)
 
-_KINDS: tuple[ledger.Kind, ...] = ("context", "caption")
 _PAUSE_SECONDS = 30.0
-_MOST_ATTEMPTS = 6
-_OUTAGE_SECONDS = 60.0
-_OUTAGE_CAP_SECONDS = 3600.0
-_FAILED_SECONDS = 3600.0
-_SOON_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +152,6 @@ class _Purchase:
         self._pool = pool
         self._now = now
         self._model_name = settings.context_model
-        self._limits = limits(settings)
         self._failed: dict[uuid.UUID, str] = {}
         self.have = have
         # A passage that stands twice in a document is asked about once.
@@ -208,23 +201,7 @@ class _Purchase:
         return buy(model, self._chunks, self._parts(), self.missing, orders)
 
     def _refusal(self, use: TokenUse) -> Stop | None:
-        daily, document = self._limits
-        if daily == document == Limit():
-            return None
-        more = worth(self._settings.prices, self._model_name, use)
-        with self._pool.connection() as connection:
-            budget = Budget(
-                daily=daily,
-                document=document,
-                spent_today=ledger.spent_today(connection, _KINDS),
-                spent_on_document=ledger.spent_on(connection, self._job.document_id, _KINDS),
-            )
-        code = budget.refusal(more)
-        if code is None:
-            return None
-        whose = "today" if code == "daily_budget" else "for this document"
-        setting = "DOCWELL_ENRICH_DAILY_…" if code == "daily_budget" else "DOCWELL_ENRICH_DOCUMENT_…"
-        return Stop(code=code, reason=f"The budget {whose} ({setting}) does not allow another call.")
+        return over_budget(self._pool, self._settings, self._job.document_id, self._model_name, use)
 
     def _keep(self, place: int, answer: Answer | PermanentError) -> None:
         """Write what was paid and what it gave, at once and together; then look whether we may go on."""
@@ -269,11 +246,10 @@ class _Purchase:
         code, reason, due, attempts = None, None, None, 0
         if stop is not None:
             code, reason = stop.code, stop.reason
-            due, attempts = self._due(stop)
+            due, attempts = next_try(stop, self._subject.attempts, self._now())
         elif self._failed:
             code, reason = "passages_failed", f"{len(self._failed)} passages have no context: {next(iter(self._failed.values()))}"
-            attempts = self._subject.attempts + 1
-            due = _FAILED_SECONDS * 4.0 ** (attempts - 1) if attempts < _MOST_ATTEMPTS else None
+            due, attempts = after_failures(self._subject.attempts)
         elif left.stop is not None:
             code, reason, due, attempts = left.stop.code, left.stop.reason, left.due_seconds, self._subject.attempts
         progress = Progress(
@@ -288,23 +264,6 @@ class _Purchase:
         )
         with self._pool.connection() as connection:
             contexts.note_progress(connection, self._job.document_id, progress)
-
-    def _due(self, stop: Stop) -> tuple[float | None, int]:
-        """Seconds until the rest is asked for again by itself, and how many rounds have failed by then."""
-        attempts = self._subject.attempts
-        if stop.code == "time":
-            return _SOON_SECONDS, 0
-        if stop.code == "document_budget":
-            return None, attempts
-        if stop.code == "daily_budget":
-            now = self._now()
-            midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
-            return (midnight - now).total_seconds() + 1, attempts
-        if stop.is_outage:
-            backoff = min(_OUTAGE_SECONDS * 2.0 ** min(attempts, 10), _OUTAGE_CAP_SECONDS)
-            return max(backoff, stop.retry_after or 0.0), attempts + 1
-        attempts += 1
-        return (_FAILED_SECONDS * 4.0 ** (attempts - 1) if attempts < _MOST_ATTEMPTS else None), attempts
 
 
 def _with_contexts(version: NewVersion, known: Mapping[uuid.UUID, str]) -> NewVersion:
