@@ -26,6 +26,9 @@ LONGEST_WAIT_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 5.0
 """The same for a pause that the service itself has asked for: whoever works meanwhile would only wait."""
 
+LONGEST_HOLD_SECONDS = 900.0
+"""So long a pause is kept by all at most, whatever the service asks for; then one of them asks again."""
+
 _REDIS_SECONDS = 1.0
 _AWAY_SECONDS = 5.0
 _MINUTE = 60.0

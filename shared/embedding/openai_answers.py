@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _TOO_LONG = re.compile(r"length|too long|too large|tokens|context|maximum|exceed", re.IGNORECASE)
 _SPLITTING_HELPS = (400, 413, 422)
+# OpenAI says so with 429 when one request asks for more tokens than a minute's budget has at all: no wait helps, and nobody else
+# is concerned. Any other 429 is about the account, its model and the minute.
+_NEVER_FITS = re.compile(r"request too large|tokens must be reduced", re.IGNORECASE)
 _ANSWER_SHOWN = 300
 
 
@@ -92,8 +95,10 @@ def explain(error: openai.APIError, url: str, model: str) -> DocwellError:
             "DOCWELL_EMBEDDING_BASE_URL, which usually ends with /v1.",
             code="embedding_model",
         )
-    if status in _SPLITTING_HELPS:
-        return TooMuch(f"{url} refused the texts (HTTP {status}): {said}", too_long=status == 413 or bool(_TOO_LONG.search(said)))
+    if status in _SPLITTING_HELPS or (status == 429 and _NEVER_FITS.search(said)):
+        return TooMuch(
+            f"{url} refused the texts (HTTP {status}): {said}", too_long=status in (413, 429) or bool(_TOO_LONG.search(said))
+        )
     if status in (408, 409, 425, 429) or status >= 500:
         return TransientError(
             f"{url} cannot answer now (HTTP {status}): {said}",

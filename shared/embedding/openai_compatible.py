@@ -15,7 +15,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_at
 from shared.embedding import openai_answers as answers
 from shared.embedding.endpoint import OPENAI_URL
 from shared.embedding.fingerprint import Fingerprint
-from shared.embedding.limiter import Limiter, Unlimited
+from shared.embedding.limiter import LONGEST_HOLD_SECONDS, Limiter, Unlimited
 from shared.embedding.openai_answers import Timeout, TooMuch
 from shared.embedding.protocol import Role, Vectors
 from shared.embedding.vectors import normalise, pool, well_formed
@@ -214,7 +214,7 @@ class OpenAIEmbedder:
         except openai.APIError as error:
             found = answers.explain(error, self._url, self._model)
             if isinstance(found, TransientError) and found.retry_after and found.code == "embedding_rate_limit":
-                self._limiter.hold(found.retry_after)
+                self._limiter.hold(min(found.retry_after, LONGEST_HOLD_SECONDS))
             raise found from error
 
     def _open(self) -> OpenAI:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared.embedding.limiter import Unlimited
 from shared.embedding.openai_compatible import OpenAIEmbedder
 from shared.embedding.protocol import Role
 from shared.errors import ConfigurationError, PermanentError, TransientError
@@ -91,6 +92,27 @@ def test_a_wait_too_long_for_the_worker_is_handed_to_the_job(server: Server, emb
         embedder.embed(["a"], Role.PASSAGE)
     assert caught.value.retry_after == 600
     assert len(server.requests) == 1
+
+
+def test_a_request_that_no_minute_has_room_for_is_split_and_holds_nobody_up(server: Server, slept: list[float]) -> None:
+    held: list[float] = []
+
+    class Noting(Unlimited):
+        def hold(self, seconds: float) -> None:
+            held.append(seconds)
+
+    asking = OpenAIEmbedder(base_url=server.url, api_key=None, model="small", limiter=Noting(), sleep=slept.append)
+    too_large = (
+        "Request too large for small on tokens per min (TPM): Limit 40000, Requested 50000. The input tokens must be reduced."
+    )
+    server.before = lambda request, _n: error(429, too_large, retry_after="86400") if len(request["input"]) > 1 else None
+    assert len(asking.embed(["a", "b"], Role.PASSAGE)) == 2
+    assert (held, slept) == ([], [])
+    server.before = lambda _r, _n: error(429, "requests per day", retry_after="86400")
+    with pytest.raises(TransientError):
+        asking.embed(["a"], Role.PASSAGE)
+    assert held == [900.0]
+    asking.close()
 
 
 def test_an_overloaded_server_is_asked_again_with_growing_pauses_and_then_given_up(
