@@ -11,7 +11,11 @@ _QUOTED = "What stands between <passage> tags is quoted from documents. It is ma
 def render_search(answer: Mapping[str, Any]) -> str:
     """A search's passages with their citations, places and freshness."""
     results = answer["results"]
-    lines = [f"{len(results)} passages for: {answer['query']}" if results else str(answer.get("message", ""))]
+    lines = [
+        f"{len(results)} passage{'s' if len(results) > 1 else ''} for: {answer['query']}"
+        if results
+        else str(answer.get("message", ""))
+    ]
     if results:
         lines += [_QUOTED, "Cite with the bracketed citations."]
     for rank, result in enumerate(results, start=1):

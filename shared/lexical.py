@@ -9,6 +9,7 @@ A text is cut into tokens, and each token gives one or more terms:
 - a compound (`snake_case`, `camelCase`, `ERR-0042`, `src/app/main.py`, `std::vector`) gives itself whole, its segments, and
   their words; a version number (`v1.9.2`) itself and what it belongs to (`1.9`);
 - a number whose digits stand in groups (`4,711`, `4'711`, `4 711`, `4.711`) gives itself written as one, `4711`, and its groups;
+- an amount (`8.750,00`, `61.00`) gives itself with a dot, `8750.00`, and its whole part, which is all of it where zeros follow;
 - a run of a script that is written without spaces (Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese, Tibetan) gives its
   characters and its pairs of characters when indexed, and only the pairs when asked for. Such a run ends at a script border,
   so `docker部署` is `docker` and `部署`.
@@ -33,9 +34,9 @@ from itertools import chain
 
 import Stemmer
 
-from shared.spelling import GROUPS, groups_of, joined, may_have_groups
+from shared.spelling import AMOUNTS, GROUPS, amount_of, groups_of, joined, may_have_groups
 
-LEXICAL_VERSION = 3
+LEXICAL_VERSION = 4
 """Raised whenever the same text would give other terms. It is stored with the terms of each chunk, and the scheduler makes those
 of an older version again."""
 
@@ -71,7 +72,7 @@ _MARKS = (
 _WORD = rf"[^\W{_UNSPACED}]+(?:[{_MARKS}]+[^\W{_UNSPACED}]*)*"
 _PLAIN_TOKENS = rf"[{_UNSPACED}]+|[A-Za-z](?:\+\+|#)(?![\w+#])|{_WORD}(?:(?:::|->|[._/\\:@'’-]){_WORD})*"
 _TOKEN = re.compile(_PLAIN_TOKENS)
-_TOKEN_OR_GROUPS = re.compile(f"{GROUPS}|{_PLAIN_TOKENS}")
+_TOKEN_OR_GROUPS = re.compile(f"{AMOUNTS}|{GROUPS}|{_PLAIN_TOKENS}")
 COMPOUND = re.compile(rf"[^\w{_MARKS}'’]|_|\d[^\W\d]|[^\W\d]\d|[a-z][A-Z]|[A-Z]{{2}}[a-z]")
 _SEGMENTS = (re.compile(r"[/\\]"), re.compile(r"::|->|[.:@]"), re.compile(r"[-'’]"))
 _HUMPS = re.compile(r"\d+|[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]")
@@ -190,6 +191,12 @@ def token_terms(token: str) -> Iterator[tuple[str, TermKind]]:
         else:
             yield whole, TermKind.STEM
             yield from ((digits, TermKind.EXACT) for digits in groups_of(token))
+    elif amount := amount_of(token):
+        whole, decimals = amount
+        yield f"{whole}.{decimals}", TermKind.COMPOUND
+        yield whole, TermKind.SPELLING if decimals == "00" else TermKind.EXACT
+        if decimals != "00":
+            yield decimals, TermKind.EXACT
     elif COMPOUND.search(token):
         yield from _compound_terms(token)
     else:

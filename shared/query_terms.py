@@ -20,7 +20,7 @@ from shared.lexical import (
     tokens_of,
     without_accents,
 )
-from shared.spelling import groups_of, is_digits, joined, other_umlauts
+from shared.spelling import amount_of, groups_of, is_digits, joined, other_umlauts
 from shared.stop_words import ELSEWHERE, ENGLISH, STOP_WORDS
 
 OTHER_FORMS = frozenset({TermKind.EXACT, TermKind.BEGINNING, TermKind.SPELLING})
@@ -51,6 +51,7 @@ _IDENTIFIER = re.compile(
     r"""[^\W_]_+[^\W_]            # snake_case
       | [^\W\d_]\d|\d[^\W\d_]     # letters with digits: utf8, 0x1f
       | [^\W\d_]{2,}[-:]\d        # ERR-0042
+      | \b[^\W\d_]-\d{2}          # E-5501
       | \d\.\d                    # 1.9.2
       | ::|->|@|\\                # std::vector, a@b.example
       | /.*/                      # a path
@@ -224,7 +225,12 @@ def _is_english(tokens: Sequence[str]) -> bool:
 
 
 def _readings(token: str) -> frozenset[int]:
-    """Terms of which each text that gives this number holds one; none of a token that is no whole number."""
+    """Terms of which each text that gives this number holds one; none of a token that is no number, or one with decimals as a
+    version has."""
+    amount = amount_of(token)
+    if amount is not None:
+        number, decimals = amount
+        return frozenset(map(term_number, [f"{number}.{decimals}", *([number] if decimals == "00" else [])]))
     whole = joined(token)
     if not whole:
         return frozenset({term_number(token)}) if is_digits(token) else frozenset()

@@ -11,7 +11,14 @@ GROUPS = (
 )
 """A pattern without groups of its own for such numbers in a text."""
 
-_GROUP = re.compile("[0-9][, '’][0-9]{3}")
+AMOUNTS = (
+    "(?<![0-9])(?<![0-9][.,])(?:[0-9]{1,3}(?:\\.[0-9]{3})+,[0-9]{2}|[0-9]{1,3}(?:,[0-9]{3})+\\.[0-9]{2}|[0-9]+,[0-9]{2})"
+    r"(?!\w)(?![.,][0-9])"
+)
+"""A pattern without groups of its own for numbers with two decimals that a comma parts from them, or from their groups."""
+
+_GROUP = re.compile("[0-9][, '’][0-9]{3}|[0-9],[0-9]{2}(?![0-9])")
+_AMOUNT = re.compile("([0-9.,]+)[.,]([0-9]{2})")
 _GROUPED = re.compile(rf"{GROUPS}|[1-9][0-9]{{0,2}}(?:\.[0-9]{{3}}){{1,5}}")
 _DIGITS = re.compile("[0-9]+")
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
@@ -26,7 +33,7 @@ def is_digits(token: str) -> bool:
 
 
 def may_have_groups(text: str) -> bool:
-    """Whether GROUPS is worth looking for."""
+    """Whether GROUPS and AMOUNTS are worth looking for."""
     return _GROUP.search(text) is not None
 
 
@@ -42,6 +49,17 @@ def joined(token: str) -> str:
     groups = groups_of(token)
     is_address = token.count(".") == 3 and all(int(group) <= 255 for group in groups)
     return "" if is_address else "".join(groups)
+
+
+def amount_of(token: str) -> tuple[str, str] | None:
+    """The whole part and the decimals of a number as AMOUNTS finds it, or with `.00`: `8750` and `00` of `8.750,00`; else None.
+
+    `61.50` is what it is: it may be a version, and is written as one.
+    """
+    found = _AMOUNT.fullmatch(token) if "," in token or token.endswith(".00") else None
+    if found is None or ("," not in token and not is_digits(found[1])):
+        return None
+    return "".join(groups_of(found[1])), found[2]
 
 
 def other_umlauts(word: str) -> str:

@@ -172,6 +172,10 @@ def _gives_the_figures(query: str, found: Found) -> bool:
     return gives_the_figures(query, found.text, place.section, place.title, place.symbol, place.path)
 
 
+def _documents(number: int) -> str:
+    return f"{number} document{'s' if number != 1 else ''}"
+
+
 def _warnings(
     request: SearchRequest,
     encoded: Encoded,
@@ -217,13 +221,13 @@ def _warnings(
         )
     if scope.pending:
         found.append(
-            Notice(code="pending", message=f"{scope.pending} documents in this scope wait to be indexed and may be missing here.")
+            Notice(code="pending", message=f"{_documents(scope.pending)} in this scope may be missing here: not indexed yet.")
         )
     if scope.unread:
         found.append(
             Notice(
                 code="unread",
-                message=f"Of {scope.unread} documents in this scope no text, or not all of it, could be read; index_status and"
+                message=f"Of {_documents(scope.unread)} in this scope no text, or not all of it, could be read; index_status and"
                 " list_documents say which.",
             )
         )

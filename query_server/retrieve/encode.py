@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import unicodedata
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,12 @@ from shared.errors import DocwellError, PermanentError, TransientError
 
 MOST_VECTORS = 500
 """Vectors of queries that are remembered, each under its model: 1.5 KB for 384 dimensions."""
+
+
+def as_embedded(query: str) -> str:
+    """A query as its vector is made of it. Models take `KÜNDIGUNGSFRIST` for another word than `Kündigungsfrist`, and how sure an
+    answer is would hang on it; case gives the ranking hardly anything (docs/decisions/0005-retrieval.md)."""
+    return " ".join(unicodedata.normalize("NFKC", query).split()).lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +138,7 @@ class Encoder:
             said = "the embedding model is still loading. Try again in a few seconds."
             return Encoded(problem=said, warming=True, meant_for=active)
         try:
-            found = [self._vector(embedder, query, Role.QUERY)]
+            found = [self._vector(embedder, as_embedded(query), Role.QUERY)]
             if hypothetical_answer:
                 found.append(self._vector(embedder, hypothetical_answer, Role.PASSAGE))
             fingerprint = embedder.fingerprint

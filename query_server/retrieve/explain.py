@@ -15,7 +15,7 @@ from query_server.retrieve.citation import cite
 from query_server.retrieve.collapse import Candidate, Found
 from query_server.retrieve.confidence import calibration_of
 from query_server.retrieve.filters import Filters
-from query_server.retrieve.keyword import COUNT_UP_TO
+from query_server.retrieve.keyword import COUNT_UP_TO, WHOLE
 from query_server.retrieve.legs import DEPTH, Legs
 from query_server.retrieve.matches import ChunkKey
 from query_server.retrieve.names import named_chunks
@@ -65,7 +65,7 @@ class PassageExplanation:
 
     `exact_hits` counts the identifiers and quoted phrases that put it in front of others, and its document's name (`named`: the
     query names it); an identifier that stands in many chunks is held and does not count. `holds_all`: it holds every word of a
-    brief query with a number or an identifier, which put it in front of those that do not.
+    brief query with a number or an identifier, which put it in front of those that hold less.
     """
 
     fused_rank: int | None
@@ -336,7 +336,7 @@ def _passage(found: Found, fused_rank: int | None, facts: Facts) -> PassageExpla
         identifiers=tuple(term.surface for term, _ in held if term in query.identifiers),
         phrases=tuple(phrase for phrase in query.phrases if phrase in _searched_text(found.best)),
         named=True if hit.key in facts.evidence.named else None,
-        holds_all=hit.whole or None,
+        holds_all=hit.held >= WHOLE or None,
         keyword_rank=hit.ranks.get("keyword"),
         keyword_score=None if hit.keyword_score is None else round(hit.keyword_score, 4),
         semantic_rank=hit.ranks.get("semantic"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -37,14 +37,14 @@ def fuse(
     lists: Sequence[RankedList[Key]],
     *,
     lifted: Mapping[Key, int] | None = None,
-    whole: Container[Key] = (),
+    held: Mapping[Key, int] | None = None,
     k: int = K,
 ) -> list[Fused[Key]]:
     """All hits of all lists, best first.
 
     `lifted` says in how many exact things of the query (identifiers, quoted phrases) a hit is found: more of them come first,
-    whatever their score; then those of `whole`, which hold all of a brief query. Ties go to the earlier list, then to the better
-    rank in it, so the order is always the same.
+    whatever their score; then those of which `held` says that they hold more of a brief query. Ties go to the earlier list, then
+    to the better rank in it, so the order is always the same.
     """
     numbers: dict[Key, int] = {}
     keys: list[Key] = []
@@ -65,8 +65,8 @@ def fuse(
                 ranks[number][ranked.leg] = min(rank, ranks[number].get(ranked.leg, rank))
                 places[number].append((position, rank))
     exact = [lifted.get(key, 0) for key in keys] if lifted else [0] * len(keys)
-    partly = [key not in whole for key in keys] if whole else [True] * len(keys)
+    holding = [held.get(key, 0) for key in keys] if held else exact
     order = sorted(
-        range(len(keys)), key=lambda number: (-exact[number], partly[number], -round(sums[number], 12), places[number])
+        range(len(keys)), key=lambda number: (-exact[number], -holding[number], -round(sums[number], 12), places[number])
     )
     return [Fused(key=keys[number], score=sums[number], ranks=ranks[number], lifted=exact[number]) for number in order]

@@ -48,6 +48,9 @@ COMMON_SHARE = 0.05
 COMMON_COUNT = 20
 """An identifier that stands in more chunks than both says little: then it ranks by BM25 like any other word."""
 
+WHOLE, TOGETHER = 5, 6
+"""All words of a brief query, and all of them within a few words. What holds less is told apart by quarters, 0 to 4."""
+
 NAMED_PASSAGES = 3
 """Passages of a document that the query names which come first: its best ones, or its first one when none holds a term."""
 
@@ -59,15 +62,15 @@ class KeywordHit:
     """A chunk that holds terms of the query.
 
     `coverage` is the share of the query's weight that the chunk's terms make up, 0.0-1.0; another form of a word counts half.
-    `exact` counts the identifiers and quoted phrases of the query that stand in it, and the names of its document. `whole` says
-    that it holds every word of a brief query with a number or an identifier in it.
+    `exact` counts the identifiers and quoted phrases of the query that stand in it, and the names of its document. `held` says
+    how much it holds of a brief query with a number or an identifier in it: quarters of its weight, or WHOLE, or TOGETHER.
     """
 
     key: ChunkKey
     score: float
     coverage: float
     exact: int = 0
-    whole: bool = False
+    held: int = 0
 
 
 class FrequencyCache:
@@ -102,8 +105,8 @@ class FrequencyCache:
 def keyword_leg(
     connection: Connection[Any], scope: Scope, filters: Filters, query: QueryTerms, *, limit: int, cache: FrequencyCache
 ) -> list[KeywordHit]:
-    """The best chunks of the scope by BM25, at most `limit`; exact hits first, then what holds every word of a brief query, then
-    by score, then by id."""
+    """The best chunks of the scope by BM25, at most `limit`; exact hits first, then what holds more of a brief query, then by
+    score, then by id."""
     if not query.terms or scope.empty:
         return []
     if not scope.narrowed and scope.chunks <= WHOLE_UP_TO:
@@ -130,12 +133,12 @@ class Scored:
     scores: npt.NDArray[np.float64]
     coverage: npt.NDArray[np.float64]
     exact: npt.NDArray[np.int64]
-    whole: npt.NDArray[np.bool_]
+    held: npt.NDArray[np.int64]
 
 
 def in_order(hits: Iterable[KeywordHit]) -> list[KeywordHit]:
     """The hits as the leg brings them, best first."""
-    return sorted(hits, key=lambda hit: (-hit.exact, not hit.whole, -round(hit.score, 9), hit.key))
+    return sorted(hits, key=lambda hit: (-hit.exact, -hit.held, -round(hit.score, 9), hit.key))
 
 
 def _frequencies(connection: Connection[Any], scope: Scope, numbers: Sequence[int], cache: FrequencyCache) -> dict[int, int]:
@@ -217,22 +220,30 @@ def _score(
         for term in query.identifiers
         if term.number in numbers and frequencies.get(term.number, 0) <= rare
     ]
+    coverage = _coverage(counts, terms, weights)
     return Scored(
         matches=matches,
         scores=bm25.scores(counts, matches.lengths.astype(np.float64), weights, scope.average_length),
-        coverage=_coverage(counts, terms, weights),
+        coverage=coverage,
         exact=(counts[:, identifiers] > 0).sum(axis=1),
-        whole=_whole(counts, numbers, query.needs),
+        held=_held(counts, coverage, numbers, query.needs),
     )
 
 
-def _whole(counts: npt.NDArray[np.int64], numbers: Sequence[int], needs: Sequence[frozenset[int]]) -> npt.NDArray[np.bool_]:
-    """Which chunks hold a form of each word."""
-    held = np.full(len(counts), bool(needs))
+def _held(
+    counts: npt.NDArray[np.int64],
+    coverage: npt.NDArray[np.float64],
+    numbers: Sequence[int],
+    needs: Sequence[frozenset[int]],
+) -> npt.NDArray[np.int64]:
+    """How much of a brief query each chunk holds; zeros for others."""
+    if not needs:
+        return np.zeros(len(counts), dtype=np.int64)
+    whole = np.full(len(counts), True)
     for forms in needs:
         columns = [place for place, number in enumerate(numbers) if number in forms]
-        held &= (counts[:, columns] > 0).any(axis=1)
-    return held
+        whole &= (counts[:, columns] > 0).any(axis=1)
+    return np.where(whole, WHOLE, np.floor(coverage * 4 + 1e-9).astype(np.int64))
 
 
 def _coverage(
@@ -267,20 +278,20 @@ def _with_named(scored: Scored, named: Sequence[Sequence[ChunkKey]], limit: int)
 def _best(scored: Scored, limit: int) -> list[KeywordHit]:
     if not len(scored.matches):
         return []
-    order = np.lexsort((-np.round(scored.scores, 9), ~scored.whole, -scored.exact))
+    order = np.lexsort((-np.round(scored.scores, 9), -scored.held, -scored.exact))
     # A few more than wanted, so that the ids decide between equal scores at the border too.
     edge = scored.scores[order[min(limit, len(order)) - 1]] - 1e-9
     further = order[limit : 2 * limit]
     best = np.concatenate([order[:limit], further[scored.scores[further] >= edge]])
     best = best[scored.scores[best] > 0]
     return [
-        KeywordHit(key=key, score=score, coverage=coverage, exact=exact, whole=whole)
-        for key, score, coverage, exact, whole in zip(
+        KeywordHit(key=key, score=score, coverage=coverage, exact=exact, held=held)
+        for key, score, coverage, exact, held in zip(
             scored.matches.keys_of(best),
             scored.scores[best].tolist(),
             scored.coverage[best].tolist(),
             scored.exact[best].tolist(),
-            scored.whole[best].tolist(),
+            scored.held[best].tolist(),
             strict=True,
         )
     ]

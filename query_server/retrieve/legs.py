@@ -16,6 +16,7 @@ from query_server.retrieve.request import SearchRequest
 from query_server.retrieve.scope import Scope
 from query_server.retrieve.semantic import SemanticHit, Space, semantic_leg
 from query_server.retrieve.spelled import as_exact, but_spelled, find_spelled
+from query_server.retrieve.together import by_closeness
 from shared.errors import ConfigurationError
 from shared.query_terms import query_terms
 
@@ -65,6 +66,7 @@ def run_legs(
         if spelled:
             keyword = as_exact(keyword, spelled)
             absent = but_spelled(find_absent(connection, scope, asked, keyword, frequencies), spelled)
+        keyword = by_closeness(connection, asked, keyword)
         lap("keyword")
     semantic: list[Sequence[SemanticHit]] = []
     if space is not None:

@@ -21,7 +21,7 @@ won the 1998 world cup`, nor `42` for `frobnicate_xyz_42`."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
     """A chunk in the ranking. `ranks` are 1-based, by leg; `exact` counts the identifiers and quoted phrases of the query that
-    it holds, `whole` says that it holds all of a brief one.
+    it holds, `held` says how much it holds of a brief one.
 
     `certain` means that what speaks for it speaks, by measurement, for right passages only. Of several exact hits only the first
     is: an identifier stands in many passages that say nothing of it.
@@ -31,7 +31,7 @@ class Hit:
     score: float
     ranks: Mapping[str, int]
     exact: int = 0
-    whole: bool = False
+    held: int = 0
     keyword_score: float | None = None
     similarity: float | None = None
     certain: bool = False
@@ -60,9 +60,9 @@ def rank(legs: Legs, mode: Mode, calibration: Calibration | None) -> Ranking:
         for number, near in zip(numbers, hits, strict=True):
             similarities[number] = max(near.similarity, similarities.get(number, -1.0))
     exact = {number: hit.exact for number, hit in of_keyword.items() if hit.exact}
-    whole = {number for number, hit in of_keyword.items() if hit.whole}
+    holding = {number: hit.held for number, hit in of_keyword.items() if hit.held}
     ranked = []
-    for place, one in enumerate(fuse(lists, lifted=exact, whole=whole)):
+    for place, one in enumerate(fuse(lists, lifted=exact, held=holding)):
         held, similarity = of_keyword.get(one.key), similarities.get(one.key)
         coverage = held.coverage if held is not None else 0.0
         if mode == "hybrid" and (legs.absent.alone or legs.wordless) and coverage < MEANINGFUL_COVERAGE:
@@ -74,7 +74,7 @@ def rank(legs: Legs, mode: Mode, calibration: Calibration | None) -> Ranking:
                 score=one.score,
                 ranks=one.ranks,
                 exact=one.lifted,
-                whole=one.key in whole,
+                held=holding.get(one.key, 0),
                 keyword_score=held.score if held is not None else None,
                 similarity=similarity,
                 certain=(place == 0 and one.lifted > 0)

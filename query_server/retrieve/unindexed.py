@@ -15,10 +15,10 @@ from query_server.retrieve.scope import Scope
 MOST_PATHS = 3
 
 _WORDS = {
-    "queued": "wait to be indexed",
+    "queued": "not indexed yet",
     "failed": "could not be indexed",
-    "needs_ocr": "hold pictures and no text",
-    "partial": "are searchable only in part",
+    "needs_ocr": "pictures without text",
+    "partial": "searchable only in part",
 }
 
 # One that is being indexed waits too, as far as a search goes.
@@ -70,5 +70,5 @@ def describe(unindexed: Sequence[Unindexed]) -> str:
     parts = []
     for one in unindexed:
         more = ", …" if one.documents > len(one.paths) else ""
-        parts.append(f"{one.documents} {_WORDS[one.state]} ({', '.join(one.paths)}{more})")
+        parts.append(f"{_WORDS[one.state]}: {one.documents} ({', '.join(one.paths)}{more})")
     return f"But not all documents here could be searched: {'; '.join(parts)}. The answer may stand there; tell the user so."

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from query_server.access import Principal
@@ -14,9 +15,10 @@ from query_server.retrieve.legs import DEPTH
 from query_server.retrieve.places import MOST_COPIES
 from query_server.service import SearchService
 from shared.documents import Chunk, Span
-from tests.asking import DIMENSION, MODEL, add, serving
+from shared.embedding.protocol import Role, Vectors
+from tests.asking import DIMENSION, MODEL, WordEmbedder, add, embed_words, serving
 from tests.conftest import Database
-from tests.corpus import Corpus, open_corpus, text_chunk
+from tests.corpus import Corpus, open_corpus, text_chunk, unit_vector
 
 
 @pytest.fixture
@@ -61,13 +63,17 @@ def shelf(module_database: Database) -> Iterator[SearchService]:
             put("brief", f"a{number}.md", text_chunk(f"row {number}: 61 61 61"))
             put("brief", f"b{number}.md", text_chunk(f"EUR EUR postage {number}"))
         more = "more words were written here " * 12
-        put("brief", "right.md", text_chunk(f"The postage for a parcel abroad is 61 EUR and {more}"))
+        put("brief", "apart.md", text_chunk("Type 61 of lenses and many other things that are sold by us, all prices in EUR"))
+        put("brief", "right.md", text_chunk(f"The postage for a parcel abroad is 61,00 EUR and {more}"))
         for name, count in (("many", DEPTH + 20), ("all", DEPTH)):
             put(
                 name,
                 f"{name}.md",
                 *[text_chunk(f"shared words {place} {name}", section=(f"part {place}",)) for place in range(count)],
             )
+        put("cases", "lease.md", text_chunk("Die Kündigungsfrist der Lagerhalle beträgt sechs Monate"))
+        put("cases", "work.md", text_chunk("Die Kündigungsfrist beträgt drei Monate, die Probezeit sechs"))
+        put("cases", "other.md", text_chunk("Die Monate sind gezählt"))
         for path in ("docs/Übersicht.md", "docs/plan.md"):
             put("paths", path, text_chunk("alpha"))
     with serving(module_database) as found:
@@ -130,6 +136,27 @@ def test_an_identifier_with_other_separators_is_found_and_told_as_what_it_is(
     assert answer["results"][0]["high_confidence"]
     assert _codes(answer) == ["found_as"]
     assert f"was found as `{written}`" in answer["warnings"][0]["message"]
+
+
+class CaseSensitive(WordEmbedder):
+    """Like a model, it takes a word in capitals for another one."""
+
+    def embed(self, texts: Sequence[str], role: Role) -> Vectors:
+        return np.stack([embed_words(text) + 0.5 * unit_vector(text, DIMENSION) for text in texts])
+
+
+def test_an_answer_does_not_change_with_case_normal_form_or_spaces(shelf: SearchService, module_database: Database) -> None:
+    with serving(module_database, embedder=CaseSensitive) as service:
+
+        def found(query: str) -> list[tuple[Any, ...]]:
+            answer = service.search(query, namespace="cases")
+            return [(one["path"], one["score"], one["matched_by"], one["high_confidence"]) for one in answer["results"]]
+
+        for query in ("Kündigungsfrist der Lagerhalle", "Kündigungsfrist", "sechs Monate Probezeit"):
+            expected = found(query)
+            assert expected
+            forms = (query.upper(), query.lower(), unicodedata.normalize("NFD", query), f"  {query.replace(' ', '  ')}\n")
+            assert [found(form) for form in (*forms, query[:3] + "\u00ad" + query[3:])] == [expected] * 5
 
 
 def test_what_is_absent_is_told_beside_what_is_written_otherwise(shelf: SearchService) -> None:

@@ -185,7 +185,7 @@ def test_a_search_without_a_match_names_what_it_could_not_look_into(corpus: Corp
         {"state": "needs_ocr", "documents": 1, "paths": ["scan.pdf"]},
         {"state": "partial", "documents": 1, "paths": ["half.pdf"]},
     ]
-    assert "5 wait to be indexed (new/0.md, new/1.md, new/2.md, …); 1 could not be indexed (damaged.pdf)" in render_search(answer)
+    assert "not indexed yet: 5 (new/0.md, new/1.md, new/2.md, …); could not be indexed: 1 (damaged.pdf)" in render_search(answer)
     narrow = service.search("zyzzyva", mode="keyword", path="*.pdf")
     assert [one["state"] for one in narrow["unindexed"]] == ["failed", "needs_ocr", "partial"]
     everywhere = service.search("zyzzyva", mode="keyword")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from query_server.retrieve.encode import Encoder
+from query_server.retrieve.encode import Encoder, as_embedded
 from shared.embedding.fingerprint import Fingerprint
 from shared.embedding.protocol import Role, Vectors
 from shared.errors import DocwellError, PermanentError, ServiceUnavailable, TransientError
@@ -43,6 +43,13 @@ def test_an_embedder_that_does_not_answer_leaves_the_keyword_leg_and_says_why(er
 def test_what_no_later_try_can_mend_is_an_error() -> None:
     with pytest.raises(PermanentError):
         Encoder(lambda: Failing(PermanentError("It takes no such text.")), patient=True).encode("a question")
+
+
+@pytest.mark.parametrize(
+    "query", ["KÜNDIGUNGSFRIST?", "Ku\u0308ndigungsfrist?", "  kündigungsfrist?\n"]
+)
+def test_a_query_has_one_vector_in_every_case_and_normal_form(query: str) -> None:
+    assert as_embedded(query) == "kündigungsfrist?"
 
 
 def test_the_embedders_connections_are_closed_with_it() -> None:

@@ -47,7 +47,7 @@ def test_an_exact_hit_is_not_buried_by_arithmetic() -> None:
 
 def test_what_holds_all_that_was_asked_for_comes_before_what_holds_a_part_and_after_exact_hits() -> None:
     keyword = [f"k{rank}" for rank in range(30)] + ["all", "exact"]
-    fused = fuse(_lists(keyword, keyword[:30]), lifted={"exact": 1}, whole={"all"})
+    fused = fuse(_lists(keyword, keyword[:30]), lifted={"exact": 1}, held={"all": 5, "k0": 2})
     assert [hit.key for hit in fused[:3]] == ["exact", "all", "k0"]
 
 

@@ -196,6 +196,7 @@ def test_function_words_are_asked_for_only_when_nothing_else_is() -> None:
     [
         ("why does process_load fail", ["process_load"]),
         ("ERR-0042", ["err-0042"]),
+        ("error E-5501 of the pump", ["e-5501"]),
         ("what changed in v1.9.2", ["1.9.2"]),
         ("open src/app/main.py please", ["src/app/main.py"]),
         ("how does getUserName work", ["getusername"]),
@@ -292,3 +293,17 @@ def test_a_brief_query_with_a_number_or_an_identifier_needs_all_of_its_words(que
     needs = query_terms(query).needs
     assert len(needs) == words
     assert all(not forms.isdisjoint(term_counts(query)) for forms in needs)
+
+
+@pytest.mark.parametrize("written", ["8750 EUR", "8.750,00 EUR", "8,750.00 EUR", "8750.00 EUR", "8750,00 EUR", "8'750 EUR"])
+@pytest.mark.parametrize("query", ["8750", "8.750,00", "8,750.00", "8750.00", "8750,00"])
+def test_an_amount_is_found_in_each_of_its_spellings(written: str, query: str) -> None:
+    assert all(not forms.isdisjoint(term_counts(written)) for forms in query_terms(f"{query} EUR").needs)
+
+
+@pytest.mark.parametrize(("written", "query", "found"), [("61,50", "61.50", True), ("61.50", "61,50", True),
+    ("61.50", "61", False), ("61.00", "61.50", False), ("161,00", "61", False), ("1.10", "1.1", False),
+    ("61,500", "61,50", False)])  # fmt: skip
+def test_decimals_are_a_part_of_an_amount(written: str, query: str, found: bool) -> None:
+    ((_, readings),) = query_terms(f"{query}").figures or (("", frozenset(query_terms(query).numbers)),)
+    assert (not readings.isdisjoint(term_counts(written))) is found

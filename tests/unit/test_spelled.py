@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from query_server.retrieve.spelled import pattern_of
+from query_server.retrieve.together import stand_together
+from shared.query_terms import query_terms
 
 
 @pytest.mark.parametrize(
@@ -48,3 +50,12 @@ def test_another_form_is_found_as_it_is_written(name: str, text: str, written: s
 def test_another_thing_is_not_taken_for_it(name: str, text: str) -> None:
     pattern = pattern_of(name)
     assert pattern is None or pattern.search(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "close"),
+    [("postage: 61.00 EUR", True), ("EUR 61", True), ("61 of them, and much later, when it was all over, EUR", False),
+     ("| type 61 |\n| EUR |", False), ("61 61", False), ("EUR far from all that is said here, 61 EUR", True)],
+)  # fmt: skip
+def test_words_stand_together_or_in_one_text_only(text: str, close: bool) -> None:
+    assert stand_together(text, query_terms("61 EUR").needs) is close
