@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from query_server.retrieve.collapse import Found
@@ -44,10 +44,12 @@ class RerankFailed(TransientError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """The front of a ranking in the reranker's order: scores by the best chunk of each passage. `sign` names this very order, for
-    cursors that go on in it; an empty one is the order of the fusion."""
+    cursors that go on in it; an empty one is the order of the fusion. `apart` are passages that the reranker did not get: they
+    keep their places."""
 
     scores: Mapping[ChunkKey, float] = field(default_factory=dict)
     sign: str = ""
+    apart: frozenset[ChunkKey] = frozenset()
 
 
 BY_FUSION = Order()
@@ -56,13 +58,17 @@ BY_FUSION = Order()
 class Reranking:
     """Asks a reranker, and waits for it no longer than `limit_seconds`, whatever it does. Safe for threads.
 
-    The reranker is opened once, in the background. Only who is `patient` waits for that beyond the limit.
+    The reranker is opened once, in the background. Only who is `patient` waits for that beyond the limit. One that `is_paid` gets
+    no text of sources that keep theirs from paid services.
     """
 
-    def __init__(self, open_reranker: Callable[[], Reranker], *, limit_seconds: float, patient: bool = False) -> None:
+    def __init__(
+        self, open_reranker: Callable[[], Reranker], *, limit_seconds: float, patient: bool = False, is_paid: bool = False
+    ) -> None:
         self._open = open_reranker
         self._limit = limit_seconds
         self._patient = patient
+        self._is_paid = is_paid
         self._lock = threading.Lock()
         self._opening: Future[Reranker] | None = None
         self._seats = threading.BoundedSemaphore(MOST_AT_ONCE)
@@ -75,22 +81,26 @@ class Reranking:
                 self._opening = _in_background(self._open)
             return self._opening
 
-    def order(self, query: str, found: Sequence[Found]) -> Order:
-        """The reranker's order of the front of these passages.
+    def order(self, query: str, found: Sequence[Found], *, confined: Collection[int] = ()) -> Order:
+        """The reranker's order of the front of these passages; `confined` are sources, by number, whose text stays here.
 
         Raises:
             RerankFailed: it is away, too slow, still being loaded, or answered nonsense.
         """
         front = _front(found)
+        asked = [one for one in front if not (self._is_paid and one.best.place.source_id in confined)]
+        apart = frozenset(one.best.hit.key for one in front) - {one.best.hit.key for one in asked}
+        if not asked:
+            return Order(sign=_sign(front), apart=apart)
         try:
             reranker = self.warm().result(None if self._patient else self._limit)
         except TimeoutError:
             raise RerankFailed("the reranker is still being loaded. Try again in a few seconds.") from None
         except Exception as error:  # a library's failure too: the search is worth more than its reranker
             raise RerankFailed(_said(error)) from error
-        scores = self._ask(reranker, query, [_text(one) for one in front])
-        order = Order(scores={one.best.hit.key: score for one, score in zip(front, scores, strict=True)})
-        return Order(scores=order.scores, sign=_sign(_sorted(front, order)))
+        scores = self._ask(reranker, query, [_text(one) for one in asked])
+        order = Order(scores={one.best.hit.key: score for one, score in zip(asked, scores, strict=True)}, apart=apart)
+        return replace(order, sign=_sign(_sorted(front, order)))
 
     def _ask(self, reranker: Reranker, query: str, texts: Sequence[str]) -> list[float]:
         if not self._seats.acquire(blocking=False):
@@ -151,11 +161,11 @@ def front_length(found: Sequence[Found]) -> int:
 def reorder(found: Sequence[Found], order: Order) -> tuple[Found, ...] | None:
     """The passages in this order; None when it is one of other passages.
 
-    What holds more of the identifiers, quoted phrases and file names that were asked for stays in front, as in the fusion: a
-    model that judges meaning is a poor judge of names.
+    What holds more of the identifiers, quoted phrases and file names that were asked for stays in front, as in the fusion, and
+    what holds more of a brief query: a model that judges meaning is a poor judge of names and numbers.
     """
     front = _front(found)
-    if any(one.best.hit.key not in order.scores for one in front):
+    if any(one.best.hit.key not in order.scores and one.best.hit.key not in order.apart for one in front):
         return None
     placed = _sorted(front, order)
     return (*placed, *found[len(front) :]) if _sign(placed) == order.sign else None
@@ -172,7 +182,10 @@ def _front(found: Sequence[Found]) -> Sequence[Found]:
 
 
 def _sorted(front: Sequence[Found], order: Order) -> list[Found]:
-    return sorted(front, key=lambda one: (-one.best.hit.exact, -order.scores[one.best.hit.key]))
+    read = [one for one in front if one.best.hit.key not in order.apart]
+    read.sort(key=lambda one: (-one.best.hit.exact, -one.best.hit.held, -order.scores[one.best.hit.key]))
+    placed = iter(read)
+    return [one if one.best.hit.key in order.apart else next(placed) for one in front]
 
 
 def _sign(placed: Sequence[Found]) -> str:

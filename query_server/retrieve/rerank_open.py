@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from query_server.retrieve.rerank import Reranker, Reranking
 from shared.config import Settings
+from shared.prices import is_paid_service
 
 
 def open_reranking(settings: Settings, *, patient: bool) -> Reranking | None:
     """An endpoint, a model in this process, or None: it is off unless one of them is set. Nothing is loaded yet."""
     if not settings.rerank_url and not settings.rerank_model_path:
         return None
-    return Reranking(lambda: open_reranker(settings), limit_seconds=settings.rerank_seconds, patient=patient)
+    is_paid = bool(settings.rerank_url) and is_paid_service(settings.rerank_url or "", settings.rerank_model, settings.prices)
+    return Reranking(lambda: open_reranker(settings), limit_seconds=settings.rerank_seconds, patient=patient, is_paid=is_paid)
 
 
 def open_reranker(settings: Settings) -> Reranker:

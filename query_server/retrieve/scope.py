@@ -20,7 +20,7 @@ class Scope:
     the document filters. `searched` is how many chunks the filters leave at most: one in several documents can count several
     times, and those of other kinds count too. `documents` are those that can be found, 0 where they were not counted; `unread`
     those of which no text, or not all of it, could be read. `index_version` rises with every change in sight. `sources` and
-    `namespaces` are the names of those in sight, by number.
+    `namespaces` are the names of those in sight, by number; `confined` are sources whose text goes to no paid service.
     """
 
     audiences: tuple[int, ...]
@@ -37,6 +37,7 @@ class Scope:
     narrowed: bool
     sources: Mapping[int, str] = field(default_factory=dict)
     namespaces: Mapping[int, str] = field(default_factory=dict)
+    confined: frozenset[int] = frozenset()
 
     @property
     def average_length(self) -> float:
@@ -64,6 +65,7 @@ _MEASURE: LiteralString = """
         FROM audiences
     ), sources AS MATERIALIZED (
         SELECT array_agg(s.source_id) AS ids, array_agg(s.name) AS names,
+               array_agg(s.source_id) FILTER (WHERE NOT s.enrich) AS confined,
                array_agg(s.newest_sweep) FILTER (
                    WHERE s.type = 'folder'
                      AND (%(source)s::text IS NULL OR s.name = %(source)s)
@@ -72,7 +74,7 @@ _MEASURE: LiteralString = """
         FROM docwell.source s
     )
     SELECT listed.ids, listed.versions, listed.chunks, listed.terms, listed.namespaces, listed.names,
-           sources.ids, sources.names, sources.sweeps,
+           sources.ids, sources.names, sources.confined, sources.sweeps,
 """
 _WAITING: LiteralString = """
     (SELECT count(*) FROM docwell.document d
@@ -103,7 +105,9 @@ def measure(
     statement: LiteralString = _MEASURE + _WAITING + on + ")," + _UNREAD + on + ")," + served + " FROM listed CROSS JOIN sources"
     values = {"namespace": filters.namespace or None, "source": filters.source or None, **filters.parameters}
     (row,) = connection.execute(statement, values).fetchall()
-    audiences, versions, chunks, terms, namespaces, names, source_ids, source_names, sweeps, pending, unread, found = row
+    audiences, versions, chunks, terms, namespaces, names, source_ids, source_names, confined, sweeps, pending, unread, found = (
+        row
+    )
     sweeps = sweeps or []
     complete = bool(sweeps) and None not in sweeps
     newest = min(sweeps) if complete else None
@@ -122,4 +126,5 @@ def measure(
         narrowed=narrowed,
         sources=dict(zip(source_ids or (), source_names or (), strict=True)),
         namespaces=dict(zip(namespaces or (), names or (), strict=True)),
+        confined=frozenset(confined or ()),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
@@ -98,7 +98,7 @@ class Search:
                 trace.lap("explain")
             notices = read_notices(connection, {one.best.place.document_id for one in gathered.found})
             unindexed = find_unindexed(connection, scope, request.filters) if not gathered.found and offset == 0 else ()
-        gathered, order, problem = self.reorder(request, reranking, ranked, gathered, cursor)
+        gathered, order, problem = self.reorder(request, reranking, ranked, gathered, cursor, scope.confined)
         if reranking is not None:
             trace.lap("rerank")
         answer = compose(
@@ -171,7 +171,13 @@ class Search:
         return run_legs(connection, request, encoded, scope, space, principal=principal, frequencies=self._frequencies, **options)
 
     def reorder(
-        self, request: SearchRequest, reranking: Reranking | None, ranked: Ranked, gathered: Gathered, cursor: Cursor | None
+        self,
+        request: SearchRequest,
+        reranking: Reranking | None,
+        ranked: Ranked,
+        gathered: Gathered,
+        cursor: Cursor | None,
+        confined: Collection[int],
     ) -> tuple[Gathered, Order, str | None]:
         """The passages in the reranker's order, or in that of the fusion with the reason; never in another than the page before.
 
@@ -189,7 +195,7 @@ class Search:
         found = None if order is None else reorder(gathered.found, order)
         if order is None or found is None:
             try:
-                order = reranking.order(request.query, gathered.found)
+                order = reranking.order(request.query, gathered.found, confined=confined)
             except RerankFailed as error:
                 if asked:
                     raise CursorExpired(_ORDER_GONE) from error

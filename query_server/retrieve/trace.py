@@ -148,7 +148,7 @@ def trace_document(
             depth=DEEP,
         )
         gathered = gather(connection, scope, request.filters, ranked.ranking, DEEP)
-    gathered, order, _ = search.reorder(request, search.reranking(request), ranked, gathered, None)
+    gathered, order, _ = search.reorder(request, search.reranking(request), ranked, gathered, None, scope.confined)
     answer = compose(request, encoded, scope, gathered, 0, order=order)
     ranks = [place for place, hit in enumerate(ranked.ranking.hits, start=1) if hit.key in chunks.citations]
     shown = len(answer.results)
@@ -241,7 +241,7 @@ def _showing(
         role = _role(one, document_id, citations)
         if role is not None:
             best = one.best.place
-            passage = cite(best.path, one.span, best.section)
+            passage = cite(best.path, one.span, best.section, best.kind)
             return Showing(
                 place=place, passages=len(found), role=role, passage=passage, shown=shown, limit=limit, dropped=dropped
             )
