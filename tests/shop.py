@@ -11,9 +11,11 @@ from typing import Any
 
 from psycopg import Connection
 
-from ingest_worker.catalogue import contexts
+from ingest_worker.catalogue import batches, contexts
 from ingest_worker.catalogue.documents import Observed, request_ingest
 from ingest_worker.catalogue.sources import ensure_namespace, ensure_source
+from ingest_worker.enrich.batch_keeper import BatchKeeper
+from ingest_worker.enrich.batch_service import AnthropicBatches
 from ingest_worker.enrich.model import AnthropicModel
 from ingest_worker.enrich.step import Enricher
 from ingest_worker.jobs import table as jobs
@@ -21,6 +23,7 @@ from ingest_worker.parse.cage import ParserCage
 from ingest_worker.pipeline import JobReport, Tools, run_job
 from shared.config import Settings
 from shared.database import connect, open_pool
+from tests.anthropic_contexts import passage_of
 from tests.anthropic_stand_in import KEY, StandIn
 from tests.asking import WordEmbedder
 
@@ -128,6 +131,45 @@ def open_shop(database_url: str, root: Path, cage: ParserCage, model: StandIn, *
         found = Shop(root=root, connection=connection, tools=tools, model=model)
         yield found
         found.tools.enricher.close()
+
+
+@dataclass(kw_only=True)
+class BatchShop:
+    """A shop that orders contexts in batches, and one who looks after them."""
+
+    shop: Shop
+
+    def tick(self, **options: Any) -> None:
+        """A round of a process that has just begun: nothing is known but what is written down, and no pause is kept."""
+        self.shop.connection.execute("UPDATE docwell.context_batch SET next_look = now()")
+        keeper = BatchKeeper(
+            self.shop.tools.settings, self.shop.tools.pool, **{"open_service": self.service, "gather_seconds": 0.0, **options}
+        )
+        keeper.tick()
+        keeper.close()
+
+    def service(self, _settings: Any) -> AnthropicBatches:
+        return AnthropicBatches(model="claude-haiku-4-5", api_key=KEY, base_url=self.shop.model.url)
+
+    def bring(self) -> None:
+        """The service works off what it has; the answers come, and documents are read again."""
+        self.shop.model.batches.finish(self.shop.model)
+        self.tick()
+        self.shop.work()
+
+    def asked(self) -> list[str]:
+        """The passages that were worked off, each as often as it was paid for."""
+        return sorted(passage_of(received) for received in self.shop.model.requests)
+
+    def paid(self) -> int:
+        return int(self.shop.one("SELECT coalesce(sum(calls), 0) FROM docwell.ledger")[0])
+
+    def texts(self, *paths: str) -> list[str]:
+        return sorted({text for path in paths for text, _ in self.shop.served(path)})
+
+    def waiting(self) -> tuple[int, int, int]:
+        found = batches.waiting(self.shop.connection)
+        return found.documents, found.batches, found.passages
 
 
 def sections(count: int, *, sentences: int = 20) -> list[str]:

@@ -139,12 +139,14 @@ _NOTE: LiteralString = """
     ON CONFLICT (document_id) DO UPDATE SET
         state = excluded.state, reason_code = excluded.reason_code, reason = excluded.reason, chunks = excluded.chunks,
         with_context = excluded.with_context, attempts = excluded.attempts, due = excluded.due,
-        order_due = excluded.order_due, changed_at = now()
+        order_due = coalesce(excluded.order_due, e.order_due), changed_at = now()
 """
 
 
 def note_progress(connection: Connection[Any], document_id: uuid.UUID, progress: Progress) -> None:
-    """Write how far a document has come. What was asked of it stays asked until it is published."""
+    """Write how far a document has come. What was asked of it stays asked until it is published; a turn that it has for a batch
+    stays too, since answers may have come meanwhile.
+    """
     values = {
         "document": document_id,
         "state": progress.state,
@@ -181,7 +183,7 @@ def ask(connection: Connection[Any], documents: Sequence[uuid.UUID]) -> list[uui
 _TAKE_DUE: LiteralString = """
     WITH due AS (
         SELECT document_id FROM docwell.enrichment
-        WHERE due <= now() OR (%(orders)s AND order_due IS NOT NULL)
+        WHERE due <= now() OR (%(orders)s AND order_due <= now())
         ORDER BY due LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     )
     UPDATE docwell.enrichment e SET due = NULL, order_due = CASE WHEN %(orders)s THEN NULL ELSE order_due END

@@ -54,9 +54,11 @@ _LOCK = "hashtextextended('docwell.context_batches', 0)"
 
 
 @contextmanager
-def keeping_batches(settings: Settings, database_url: str, stop: threading.Event) -> Iterator[None]:
+def keeping_batches(
+    settings: Settings, database_url: str, stop: threading.Event, *, tick_seconds: float = TICK_SECONDS
+) -> Iterator[None]:
     """Looks after batches beside the block, in a thread: an order may take minutes to be sent. `stop` ends it."""
-    thread = threading.Thread(target=_keep_on, args=(settings, database_url, stop), name="batches", daemon=True)
+    thread = threading.Thread(target=_keep_on, args=(settings, database_url, stop, tick_seconds), name="batches", daemon=True)
     thread.start()
     try:
         yield
@@ -64,10 +66,10 @@ def keeping_batches(settings: Settings, database_url: str, stop: threading.Event
         thread.join(10)
 
 
-def _keep_on(settings: Settings, database_url: str, stop: threading.Event) -> None:
+def _keep_on(settings: Settings, database_url: str, stop: threading.Event, tick_seconds: float) -> None:
     with open_pool(database_url, name="docwell-batches", size=3, autocommit=True) as pool:
         keeper = BatchKeeper(settings, pool)
-        while not stop.wait(TICK_SECONDS):
+        while not stop.wait(tick_seconds):
             try:
                 keeper.tick()
             except (psycopg.OperationalError, PoolTimeout) as error:

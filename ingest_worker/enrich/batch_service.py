@@ -129,6 +129,12 @@ class AnthropicBatches:
             made: object = client.messages.batches.create(
                 requests=[{"custom_id": name, "params": params} for name, params in requests]
             )
+        except anthropic.NotFoundError as error:
+            raise ConfigurationError(
+                f"{client.base_url} has no Message Batches API, or no model {self._model} (HTTP 404): {error}. Set"
+                " DOCWELL_CONTEXT_BATCHES=off, or check ANTHROPIC_BASE_URL and DOCWELL_CONTEXT_MODEL.",
+                code="no_batches",
+            ) from error
         except anthropic.APIError as error:
             told = self._explain(error)
             raise (Unsure(str(told), code="unsure") if _may_have_arrived(error) else told) from error

@@ -9,7 +9,8 @@ from typing import Any
 
 from psycopg import Connection
 
-from ingest_worker.catalogue import batches, orders
+from ingest_worker.catalogue import orders
+from ingest_worker.catalogue.batches import Ordered
 from ingest_worker.enrich.batch_choice import goes_into_batch
 from ingest_worker.enrich.context import Stop
 from ingest_worker.enrich.prompt import PROMPT_VERSION, Part
@@ -38,7 +39,7 @@ class Left:
 def left_to_batches(
     connection: Connection[Any],
     document_id: uuid.UUID,
-    audience_id: int,
+    under_way: Ordered,
     chunks: Sequence[Chunk],
     parts: Sequence[Part],
     missing: Collection[int],
@@ -46,12 +47,14 @@ def left_to_batches(
     *,
     at_once: bool = False,
 ) -> Left:
-    """Divide the passages at these places. `at_once`: a person asks for new contexts in the place of those that are there."""
+    """Divide the passages at these places. `at_once`: a person asks for new contexts in the place of those that are there.
+
+    `under_way` was read before it was known what is missing: an answer that comes in between is then known or waited for.
+    """
     by_id = {chunks[place].chunk_id: place for place in missing}
-    under_way = batches.ordered(connection, document_id, audience_id, by_id)
     free = {chunk_id: place for chunk_id, place in by_id.items() if chunk_id not in under_way.own | under_way.others}
     waits = Stop(code=BATCH, reason=ORDERED) if len(free) < len(by_id) else None
-    order_seconds = BUSY_SECONDS if under_way.others else None
+    order_seconds = BUSY_SECONDS if under_way.others & by_id.keys() else None
     if not free or at_once or (settings.context_batches == "off" and waits is None):
         return Left(now=sorted(free.values()), stop=waits, order_seconds=order_seconds)
     rest = orders.resting(connection, document_id, free, prompt=PROMPT_VERSION)

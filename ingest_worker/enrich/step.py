@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 
 import structlog
 
-from ingest_worker.catalogue import contexts, ledger
+from ingest_worker.catalogue import batches, contexts, ledger
+from ingest_worker.catalogue.batches import Ordered
 from ingest_worker.catalogue.contexts import Progress, Subject
 from ingest_worker.enrich.batch_wish import Left, left_to_batches
 from ingest_worker.enrich.context import Orders, Stop, buy
@@ -95,11 +96,13 @@ class Enricher:
             subject = contexts.subject(connection, document_id)
             if subject is None or not subject.may_leave:
                 return _with_contexts(version, on_rows)
+            chunk_ids = [chunk.chunk_id for chunk in version.chunks]
+            under_way = batches.ordered(connection, document_id, version.audience_id, chunk_ids)
             unknown = [chunk.chunk_id for chunk in version.chunks if subject.asked or chunk.chunk_id not in on_rows]
             bought = contexts.bought(connection, document_id, version.audience_id, unknown, prompt=PROMPT_VERSION)
         have = bought if subject.asked else on_rows | bought
         purchase = _Purchase(wanted, subject, have, settings, pool, now=self._now)
-        left = purchase.leave_to_batches(on_rows)
+        left = purchase.leave_to_batches(on_rows, under_way)
         stop = self._buy(purchase, settings) if purchase.missing else None
         purchase.note(stop, left)
         return replace(_with_contexts(version, on_rows | purchase.have), contexts=True)
@@ -162,7 +165,7 @@ class _Purchase:
     def _chunks(self) -> Sequence[Chunk]:
         return self._version.chunks
 
-    def leave_to_batches(self, on_rows: Mapping[uuid.UUID, str]) -> Left:
+    def leave_to_batches(self, on_rows: Mapping[uuid.UUID, str], under_way: Ordered) -> Left:
         """What is missing no more for now, since a batch will bring it."""
         if not self.missing:
             return Left(now=())
@@ -170,7 +173,7 @@ class _Purchase:
             left = left_to_batches(
                 connection,
                 self._job.document_id,
-                self._version.audience_id,
+                under_way,
                 self._chunks,
                 self._parts(),
                 self.missing,
