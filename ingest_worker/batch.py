@@ -102,7 +102,8 @@ def _run_read(readings: Sequence[Reading], tools: Tools, pace: Pace, enough: Cal
             ready.append(parsed)
         else:
             yield Ended(job=reading.job, outcome=parsed)
-        if sum(len(one.version.chunks) for one in ready) >= pace.most_chunks:
+        is_much = sum(one.size for one in ready) >= MOST_BYTES
+        if is_much or sum(len(one.version.chunks) for one in ready) >= pace.most_chunks:
             yield from _serve(ready, tools, pace)
             ready = []
             if enough():

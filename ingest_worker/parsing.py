@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from functools import partial
 
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.parse.cage import Parsed, ParserCage
 from ingest_worker.parse.pictures import PictureLimits
 from ingest_worker.work import PARSER_STOPS, Work
 from shared.config import Settings
-from shared.errors import DocwellError
+from shared.errors import DocwellError, PermanentError
 from shared.tracing import Stage
 
 _UNDER = ";under="
@@ -30,11 +31,20 @@ def parse_and_chunk(
     """See `ParserCage.parse_and_chunk`, whose errors it raises. The cage does both in one; the books tell them apart.
 
     `heading` is what the document stands under at its source: it leads the section of each passage. With `pictures` they are cut
-    out too.
+    out too; where the parser ends over them, the file is read without.
     """
     began = work.clock()
     try:
-        parsed = cage.parse_and_chunk(name, data, settings.chunk_tokens, settings.chunk_overlap, pictures=pictures)
+        parse = partial(cage.parse_and_chunk, name, data, settings.chunk_tokens, settings.chunk_overlap)
+        try:
+            parsed = parse(pictures=pictures)
+        except PermanentError as error:
+            if pictures is None or not error.code.startswith("parser_"):
+                raise
+            # The pictures may be at fault: they are not worth the text.
+            work.count(PARSER_STOPS, error.code)
+            parsed = parse()
+            parsed = replace(parsed, pictures=None, warnings=(*parsed.warnings, f"Its pictures were left out: {error}"))
         return _under(heading, parsed)
     except DocwellError as error:
         if error.code.startswith("parser_"):
@@ -54,7 +64,7 @@ def _under(heading: tuple[str, ...], parsed: Parsed) -> Parsed:
     return replace(
         parsed,
         chunks=tuple(replace(chunk, section=(*heading, *chunk.section)) for chunk in parsed.chunks),
-        pictures=tuple(replace(picture, section=(*heading, *picture.section)) for picture in parsed.pictures),
+        pictures=parsed.pictures and tuple(replace(picture, section=(*heading, *picture.section)) for picture in parsed.pictures),
     )
 
 

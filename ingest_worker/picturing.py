@@ -45,11 +45,14 @@ def look_again(ready: Ready, *, cage: ParserCage, work: Work, settings: Settings
             pictures=picture_limits(document, settings),
         )
     except PermanentError as error:
-        log.warning("pictures_not_cut_out", path=document.path, code=error.code, reason=str(error))
+        pictures, code, reason = None, error.code, str(error)
+    else:
+        pictures, code, reason = parsed.pictures, "pictures_unread", " ".join(parsed.warnings)
+    if pictures is None:
+        log.warning("pictures_not_cut_out", path=document.path, code=code, reason=reason)
         with pool.connection() as connection:
-            captions.note_failure(connection, document.document_id, code=error.code, reason=str(error))
-        return replace(ready, again=None, version=replace(ready.version, captioned=True))
-    return replace(ready, again=None, pictures=parsed.pictures)
+            captions.note_failure(connection, document.document_id, code=code, reason=reason)
+    return replace(ready, again=None, pictures=pictures, version=replace(ready.version, captioned=True))
 
 
 def words_alone(version: NewVersion) -> NewVersion:

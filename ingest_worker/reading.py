@@ -79,8 +79,9 @@ class Ready:
 
     @property
     def size(self) -> int:
-        """Bytes held in memory."""
-        return self.again.size if self.again is not None else 0
+        """Bytes held in memory beside its passages."""
+        own = self.again.size if self.again is not None else 0
+        return own + sum(len(picture.data) + len(picture.thumbnail) for picture in self.pictures or ())
 
 
 def read_document(
@@ -125,6 +126,15 @@ def read_document(
         return _delete(connection, job)
     except Refused as refusal:
         return _skip_unread(connection, job, document, refusal)
+    except DocwellError:
+        served = _for_new_readers(connection, job, document, audience_id)
+        if served is None:
+            raise
+        return served
+    if job.attempts > 1 or document.sha256 != content.sha256 or document.latest_state not in _WITH_TEXT:
+        served = _for_new_readers(connection, job, document, audience_id)
+        if served is not None:
+            return served
     if _is_unchanged(document, content, audience_id, settings):
         wants_captions = document.captions_asked and settings.vision_captions == "on"
         as_served = again.as_served(connection, document) if document.contexts_asked or wants_captions else None
@@ -141,6 +151,15 @@ def read_document(
     fingerprint = _fingerprint(settings, content)
     begins = Beginning(document=document, content=content, audience_id=audience_id, fingerprint=fingerprint)
     return Reading(job=job, begins=begins)
+
+
+def _for_new_readers(connection: Connection[Any], job: ClaimedJob, document: JobDocument, audience_id: int) -> Ready | None:
+    """What is served, where others may read the document by now; its bytes are looked at in a run of its own afterwards.
+
+    Those who may read it no more must not keep it for as long as its new bytes cannot be had or read.
+    """
+    served = None if job.kind == "rollback" else rollback.served_for_others(connection, document, audience_id)
+    return None if served is None else Ready(job=job, version=served)
 
 
 def _audience(connection: Connection[Any], document: JobDocument) -> int:

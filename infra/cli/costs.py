@@ -111,7 +111,7 @@ def estimate_files(connection: Connection[Any], files: Sequence[Path], current: 
                 left[str(file)] = f"{error.code}: {error}"
             else:
                 documents.append((str(file), parsed.title, parsed.chunks))
-                asked.append(caption_use(parsed.pictures))
+                asked.append(caption_use(parsed.pictures or ()))
     if sys.stderr.isatty():
         print(file=sys.stderr)
     captions = caption_share(asked, current)

@@ -47,29 +47,33 @@ def subject(connection: Connection[Any], document_id: uuid.UUID) -> Subject | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known of a picture: its caption, or None where it was found to be decoration, and the model that said so."""
+    """What is known of a picture: its caption, or None where it was found to be decoration, and the model that said so.
+
+    `is_newest`: by the model and the version of the prompt that are asked for now.
+    """
 
     caption: str | None
     model: str
+    is_newest: bool = True
 
 
-# Its own first, of the wanted model first. Of another document only one that the same people may read: the words around the
-# picture were shown to the model.
+# The newest first, its own first. Of another document only one that the same people may read: the words around the picture were
+# shown to the model.
 _KNOWN: LiteralString = """
-    SELECT DISTINCT ON (k.picture) k.picture, k.caption, k.model,
-           CASE WHEN k.document_id <> %(document)s THEN coalesce(k.lender_id, k.document_id) END
+    SELECT DISTINCT ON (k.picture) k.picture, k.caption, k.model, k.prompt,
+           CASE WHEN k.document_id <> %(document)s THEN coalesce(k.lender_id, k.document_id) END,
+           (k.prompt, k.model) = (%(prompt)s, %(model)s) AS is_newest
     FROM docwell.caption k JOIN docwell.document d USING (document_id)
-    WHERE k.picture = ANY (%(pictures)s) AND k.prompt = %(prompt)s AND (k.caption IS NOT NULL OR k.reason_code = %(decoration)s)
-      AND (k.model = %(model)s OR %(any_model)s)
+    WHERE k.picture = ANY (%(pictures)s) AND (k.caption IS NOT NULL OR k.reason_code = %(decoration)s)
       AND (d.document_id = %(document)s OR (d.audience_id = %(audience)s AND d.state NOT IN ('deleted', 'excluded')))
-    ORDER BY k.picture, k.document_id <> %(document)s, k.model <> %(model)s, k.created_at DESC
+    ORDER BY k.picture, (k.prompt, k.model) <> (%(prompt)s, %(model)s), k.document_id <> %(document)s, k.created_at DESC
 """
 _BORROW: LiteralString = """
     INSERT INTO docwell.caption (document_id, picture, prompt, model, caption, reason_code, lender_id)
-    SELECT d.document_id, new.picture, %(prompt)s, new.model, new.caption,
+    SELECT d.document_id, new.picture, new.prompt, new.model, new.caption,
            CASE WHEN new.caption IS NULL THEN %(decoration)s END, new.lender_id
-    FROM unnest(%(pictures)s::bytea[], %(models)s::text[], %(captions)s::text[], %(lenders)s::uuid[])
-        AS new (picture, model, caption, lender_id)
+    FROM unnest(%(pictures)s::bytea[], %(captions)s::text[], %(models)s::text[], %(prompts)s::integer[], %(lenders)s::uuid[])
+        AS new (picture, caption, model, prompt, lender_id)
     JOIN docwell.document d ON d.document_id = %(document)s
     ON CONFLICT (document_id, picture, prompt, model) DO UPDATE SET
         caption = excluded.caption, reason_code = excluded.reason_code, reason = NULL, lender_id = excluded.lender_id
@@ -84,9 +88,8 @@ def known(
     *,
     prompt: int,
     model: str,
-    any_model: bool = False,
 ) -> dict[bytes, Known]:
-    """What was paid for already with this version of the prompt and this model, or `any_model`.
+    """What was paid for already, with this version of the prompt and this model before any other.
 
     What another document with the same readers has is lent by it, and noted as such.
     """
@@ -96,15 +99,14 @@ def known(
         "pictures": list(pictures),
         "prompt": prompt,
         "model": model,
-        "any_model": any_model,
         "decoration": DECORATION,
     }
     rows = connection.execute(_KNOWN, values).fetchall()
-    lent = [row for row in rows if row[3] is not None]
+    lent = [row[:5] for row in rows if row[4] is not None]
     if lent:
-        columns = dict(zip(("pictures", "captions", "models", "lenders"), map(list, zip(*lent, strict=True)), strict=True))
-        connection.execute(_BORROW, values | columns)
-    return {bytes(row[0]): Known(caption=row[1], model=row[2]) for row in rows}
+        names = ("pictures", "captions", "models", "prompts", "lenders")
+        connection.execute(_BORROW, values | dict(zip(names, map(list, zip(*lent, strict=True)), strict=True)))
+    return {bytes(row[0]): Known(caption=row[1], model=row[2], is_newest=row[5]) for row in rows}
 
 
 _KEEP: LiteralString = """

@@ -79,15 +79,9 @@ class Captioner:
             if subject is None:
                 return version
             may_buy = settings.vision_captions == "on" and subject.may_leave
-            known = captions.known(
-                connection,
-                document_id,
-                version.audience_id,
-                [bytes.fromhex(picture.key) for picture in shown.pictures],
-                prompt=PROMPT_VERSION,
-                model=settings.caption_model,
-                any_model=not may_buy,
-            )
+            keys = [bytes.fromhex(picture.key) for picture in shown.pictures]
+            model = settings.caption_model
+            known = captions.known(connection, document_id, version.audience_id, keys, prompt=PROMPT_VERSION, model=model)
         purchase = _Purchase(shown, subject, known, settings, pool)
         stop = self._buy(purchase, settings) if may_buy and purchase.missing else None
         if may_buy and (shown.pictures or subject.noted):
@@ -134,7 +128,9 @@ class _Purchase:
         self._pool = pool
         self._failed: dict[str, str] = {}
         self._have = {key.hex(): one for key, one in known.items()}
-        self.missing = [picture for picture in shown.pictures if picture.key not in self._have]
+        # What another model said stays until this one has said something.
+        newest = {key for key, one in self._have.items() if one.is_newest}
+        self.missing = [picture for picture in shown.pictures if picture.key not in newest]
 
     def described(self) -> list[Described]:
         """The pictures that have a caption, in their order."""
@@ -195,7 +191,7 @@ class _Purchase:
 
     def note(self, stop: Stop | None, now: datetime) -> None:
         """Write how far it came, and when the rest is asked for."""
-        total, have = len(self._pictures), len(self._have)
+        total, have = len(self._pictures), sum(one.is_newest for one in self._have.values())
         described = len(self.described())
         code, reason, due, attempts = None, None, None, 0
         if stop is not None:
@@ -208,7 +204,7 @@ class _Purchase:
             state="complete" if have == total else "partial" if have else "none",
             pictures=total,
             with_caption=described,
-            decoration=have - described,
+            decoration=len(self._have) - described,
             reason_code=code,
             reason=reason,
             attempts=attempts,

@@ -127,7 +127,7 @@ def _with_ocr(document: pdfium.PdfDocument, index: int, page: PageText, ocr: Ocr
     if page.text.strip() or page.blank or page.failed:
         return page
     file.on_page(index + 1)
-    return replace(page, text=ocr.read(b"" if ocr.obstacle else picture_of(document, index, DPI)))
+    return replace(page, text=ocr.read(b"" if ocr.obstacle else picture_of(document, index, DPI)), by_ocr=True)
 
 
 def _second_opinions(pages: list[PageText], data: bytes, password: str) -> list[PageText]:

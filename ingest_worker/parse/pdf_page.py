@@ -38,14 +38,15 @@ _LITTLE: Final = 800
 class PageText:
     """What pdfium found on a page. `failed`: it could not read the page. `doubtful`: there are signs that it read it badly.
 
-    `blank`: nothing at all is drawn on the page, so that it has nothing to read. `notes` are what is written on it
-    beside its text.
+    `blank`: nothing at all is drawn on the page, so that it has nothing to read. `by_ocr`: its text was read from its
+    picture. `notes` are what is written on it beside its text.
     """
 
     text: str = ""
     failed: bool = False
     doubtful: bool = False
     blank: bool = False
+    by_ocr: bool = False
     notes: tuple[str, ...] = ()
 
 

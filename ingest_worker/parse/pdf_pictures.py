@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _LITTLE_TEXT: Final = 40
 """Visible characters: a page with a picture and no more is shown whole."""
+_LITTLE_BY_OCR: Final = 400
+"""The same for text that OCR read: so much are the labels of a chart, and more is a page of text that was scanned."""
 _WHOLE_PAGE: Final = 0.85
 """The share of a page from which on a picture is the page itself, scanned, or its background."""
 _SMALLEST_DRAWN: Final = 36.0
@@ -41,24 +43,24 @@ def page_pictures(
         if text.blank or text.failed:
             continue
         span = Span(page_start=index + 1, page_end=index + 1, page_label=labels[index])
-        try:
+        with pictures.at_own_risk():
             page = document[index]
             try:
-                _one_page(page, "".join(text.text.split()), span, pictures)
+                _one_page(page, "".join(text.text.split()), span, pictures, by_ocr=text.by_ocr)
             finally:
                 page.close()
-        except pdfium.PdfiumError:
-            continue
 
 
-def _one_page(page: pdfium.PdfPage, visible: str, span: Span, pictures: Pictures) -> None:
+def _one_page(page: pdfium.PdfPage, visible: str, span: Span, pictures: Pictures, *, by_ocr: bool) -> None:
     images = []
     for one in page.get_objects(filter=[pdfium_c.FPDF_PAGEOBJ_IMAGE], max_depth=3):
         images.append(one)
         if len(images) >= _MOST_ON_A_PAGE:
             break
-    if not visible or (images and len(visible) < _LITTLE_TEXT):
-        _whole_page(page, images, visible, span, pictures)
+    if not visible or by_ocr or (images and len(visible) < _LITTLE_TEXT):
+        if by_ocr and len(visible) >= _LITTLE_BY_OCR:
+            return
+        _whole_page(page, images, "" if by_ocr else visible, span, pictures)
         return
     for one in images:
         if not pictures.wants_more:
@@ -71,7 +73,8 @@ def _whole_page(page: pdfium.PdfPage, images: Sequence[pdfium.PdfImage], visible
     """A page that is scanned in one piece has the key of its scan, so that another file with the same scan costs nothing."""
     width, height = page.get_size()
     if images:
-        key = hashlib.sha256(visible.encode() + b"".join(map(_digest, images))).digest()
+        digests = [_digest(one) for one in images]
+        key = digests[0] if len(images) == 1 and not visible else hashlib.sha256(visible.encode() + b"".join(digests)).digest()
         if pictures.knows(key):
             return
         pictures.add(_drawn(page, (0, 0, 0, 0), max(width, height)), key, span)

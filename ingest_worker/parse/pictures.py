@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,7 @@ _AROUND_CHARS: Final = 2_000
 _NEIGHBOURS: Final = 4
 """Elements on each side of a picture that are its surroundings, where a format has no pages."""
 _SECTION_CHARS: Final = 200
+_SAID_CHARS: Final = 300
 _MOST_LOOKED_AT: Final = 5_000
 """Pictures of a file that are looked at, whatever becomes of them."""
 
@@ -29,7 +31,7 @@ class PictureLimits:
     """What is cut out of one file at most: pictures, their bytes in all, and the seconds (wall clock) that it may take."""
 
     pictures: int = 100
-    total_bytes: int = 32 * 1024**2
+    total_bytes: int = 64 * 1024**2
     seconds: float = 30.0
 
 
@@ -97,7 +99,8 @@ class Pictures:
         if data and self.wants_more and not self.knows(key):
             from ingest_worker.parse.picture_encoding import decode  # the library takes a tenth of a second to load
 
-            self.add(decode(data), key, span, at=at)
+            with self.at_own_risk():
+                self.add(decode(data), key, span, at=at)
 
     def add(self, image: Image | None, key: bytes, span: Span, *, at: int | None = None) -> None:
         """A picture that was drawn; `key` tells it from others. None, and what is too small, too thin or blank, is passed by."""
@@ -122,6 +125,14 @@ class Pictures:
                 thumbnail=encoded.thumbnail,
             )
         )
+
+    @contextmanager
+    def at_own_risk(self) -> Iterator[None]:
+        """What goes wrong with a picture is told and costs that picture, and no document its text."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - libraries raise all kinds of errors for broken pictures
+            self.left_out = f"A picture could not be read: {type(error).__name__}: {error}"[:_SAID_CHARS]
 
     def surround(self, first: int, elements: Sequence[Element]) -> None:
         """The pictures from number `first` on stand among these elements."""

@@ -50,7 +50,7 @@ class Parsed:
 
     `page_count` and `pages_with_text` are None for formats without pages; 0 pages with text means that the file needs OCR.
     `unread` are sentences on parts whose text is missing; `ocr` says what OCR did, or why it did nothing. `pictures` are there
-    when they were asked for.
+    when they were asked for; None: they could not be cut out.
     """
 
     chunks: tuple[Chunk, ...]
@@ -62,7 +62,7 @@ class Parsed:
     warnings: tuple[str, ...]
     unread: tuple[str, ...] = ()
     ocr: str | None = None
-    pictures: tuple[Picture, ...] = ()
+    pictures: tuple[Picture, ...] | None = ()
 
 
 def pack_request(request: Request, data: bytes) -> bytes:

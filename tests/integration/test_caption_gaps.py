@@ -88,6 +88,18 @@ def test_what_the_service_does_not_give_fails_no_document(studio: Studio, answer
     assert studio.state("b.png")[:2] == ("partial", "captions_only")
 
 
+def test_what_one_model_said_stays_until_another_one_has_said_something(studio: Studio) -> None:
+    picture = (chart("teal"), (72, 200, 300, 200))
+    studio.write("a.pdf", pdf(PdfPage(text=WORDS, pictures=[picture])))
+    studio.take("a.pdf")
+    studio.set(caption_model="claude-sonnet-5")
+    studio.model.otherwise = Fault(status=529)
+    studio.write("a.pdf", pdf(PdfPage(text=f"{WORDS} More.", pictures=[picture])))
+    studio.take("a.pdf")
+    assert studio.captions("a.pdf") == ["A bar chart on a teal ground shows four quarters."]
+    assert (studio.standing("a.pdf").state, studio.standing("a.pdf").with_caption) == ("none", 1)
+
+
 def test_budgets_stop_captions_and_nothing_else(studio: Studio) -> None:
     studio.set(enrich_daily_tokens=2_500, enrich_concurrency=1)
     pages = [PdfPage(text=WORDS, pictures=[(chart(name), (72, 200, 300, 200))]) for name in ("crimson", "teal", "golden")]

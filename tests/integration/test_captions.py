@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from mcp import Client
 from PIL import Image
 
 from ingest_worker.catalogue import ledger
@@ -18,6 +21,7 @@ from ingest_worker.enrich.model import AnthropicModel
 from ingest_worker.enrich.step import Enricher
 from ingest_worker.parse.cage import CageLimits, ParserCage
 from query_server.access import NOBODY, Principal
+from query_server.server import DocwellServer
 from shared.errors import PermanentError
 from tests.anthropic_stand_in import KEY, anthropic_stand_in
 from tests.anthropic_wire import says
@@ -123,6 +127,9 @@ def test_a_thumbnail_is_shown_to_those_who_may_read_its_caption(studio: Studio, 
         (found,) = service.search("teal ground", principal=board)["results"]
         assert (service.search("teal ground", principal=staff)["results"], found["kind"]) == ([], "caption")
         assert _is_small_and_teal(service.thumbnail(found["chunk_id"], principal=board))
+        resource = anyio.run(_read_resource, DocwellServer(service), f"knowledge://thumbnails/{found['chunk_id']}")
+        assert resource.mime_type == "image/jpeg"
+        assert _is_small_and_teal(base64.b64decode(resource.blob))
         for stranger in (staff, NOBODY):
             with pytest.raises(PermanentError, match="no picture"):
                 service.thumbnail(found["chunk_id"], principal=stranger)
@@ -137,6 +144,11 @@ def test_a_thumbnail_is_shown_to_those_who_may_read_its_caption(studio: Studio, 
         assert _is_small_and_teal(shown.content)
         other = api.client.get(address.replace(found["chunk_id"], str(document)), headers={"Authorization": "Bearer one"})
         assert (other.status_code, other.json()["code"]) == (404, "unknown_thumbnail")
+
+
+async def _read_resource(server: DocwellServer, uri: str) -> Any:
+    async with Client(server) as client:
+        return (await client.read_resource(uri)).contents[0]
 
 
 def _is_small_and_teal(jpeg: bytes) -> bool:

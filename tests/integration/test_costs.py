@@ -26,6 +26,7 @@ from shared.prices import Price, TokenUse, cost
 from tests.conftest import Database
 from tests.corpus import Corpus, open_corpus, text_chunk
 from tests.integration.test_embedder_openai import Server, error
+from tests.pictures import chart, encoded
 
 Run = Callable[..., Result]
 PRICES = {"m": Price(input=Decimal("0.02"))}
@@ -163,10 +164,13 @@ def test_commands_say_what_was_paid_and_how_far_contexts_have_come(run: Run, cor
     assert "10280" in run("status").stdout
 
 
-def test_contexts_are_not_asked_for_while_they_are_off(run: Run, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("setting", ["DOCWELL_CONTEXT_PREFIXES", "DOCWELL_VISION_CAPTIONS"])
+def test_contexts_and_captions_are_not_asked_for_while_they_are_off(
+    run: Run, corpus: Corpus, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
     document = corpus.add("a.md", [text_chunk("x")])
     assert run("documents", "enrich", document).exit_code == 1
-    monkeypatch.setenv("DOCWELL_CONTEXT_PREFIXES", "on")
+    monkeypatch.setenv(setting, "on")
     (job,) = _json(run("documents", "enrich", document, "--json"))["jobs"]
     assert job["job_id"] is not None
     assert corpus.claim().document_id == document
@@ -179,15 +183,20 @@ def test_an_estimate_says_what_a_load_would_cost_and_takes_nothing_in(
     folder.mkdir()
     for number in range(3):
         (folder / f"{number}.md").write_text("# A\n\n" + " ".join(f"word{number}x{one}" for one in range(3_000)))
+    (folder / "chart.png").write_bytes(encoded(chart("teal")))
     (tmp_path / "docwell.toml").write_text(
         '[prices."claude-haiku-4-5"]\ninput = 1\noutput = 5\ncache_read = 0.1\ncache_write = 1.25\n'
     )
     found = _json(run("ingest", folder, "--estimate", "--json"))["estimate"]
-    assert found["documents"] == 3
+    assert found["documents"] == 4
+    assert (found["caption"]["calls"], found["caption"]["on"]) == (1, False)
+    assert 0 < Decimal(found["caption"]["money"]) < Decimal("0.01")
     assert found["context"]["calls"] == found["chunks"] > 30
     assert found["context"]["on"] is False
     assert found["context"]["cache_read_tokens"] > 5 * found["context"]["input_tokens"]
     assert 0 < Decimal(found["context"]["money"]) < 1
     assert found["embedding"]["money"] == "0"
     assert corpus.count("document") == 0
-    assert "(off: this is what they would cost)" in run("ingest", folder, "--estimate").stdout
+    said = run("ingest", folder, "--estimate").stdout
+    assert "captions by claude-haiku-4-5: about" in said
+    assert "(off: this is what they would cost)" in said

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import struct
 import zlib
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import cast
 
+import pypdfium2 as pdfium
 import pytest
 from PIL import Image
 
+from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.parse import wire
+from ingest_worker.parse.cage import ParserCage
 from ingest_worker.parse.parse import parse
+from ingest_worker.parse.pdf_page import PageText
+from ingest_worker.parse.pdf_pictures import page_pictures
 from ingest_worker.parse.picture_encoding import decode, encode
 from ingest_worker.parse.pictures import Picture, PictureLimits, Pictures
 from ingest_worker.parse.wire import Parsed
+from ingest_worker.parsing import parse_and_chunk
+from ingest_worker.work import PARSER_STOPS, Work
+from shared.config import Settings
 from shared.documents import Span
+from shared.errors import PermanentError
 from tests.making import cells, docx, odf, paragraph, pptx, relations, shape, xlsx
 from tests.pictures import PdfPage, chart, colour_of, encoded, pdf
 
@@ -191,7 +204,43 @@ def test_pictures_come_over_the_wire_as_they_are() -> None:
     )
     body, behind = wire.unpack_answer(wire.pack_parsed(parsed, pictures=pictures))
     found = wire.unpack_parsed(body["parsed"], body["pictures"], behind)
-    assert (list(found.pictures), found.warnings) == (pictures, parsed.warnings)
-    assert isinstance(found.pictures[0], Picture)
+    assert (found.pictures, found.warnings) == (tuple(pictures), parsed.warnings)
+    assert isinstance(pictures[0], Picture)
     with pytest.raises(ValueError, match="missing"):
         wire.unpack_parsed(body["parsed"], body["pictures"], behind[:-1])
+
+
+@pytest.mark.parametrize(("characters", "is_taken"), [(60, True), (2_000, False)])
+def test_a_page_that_ocr_read_is_a_picture_while_its_words_are_few(characters: int, is_taken: bool) -> None:
+    scan = encoded(chart("teal", (612, 792)), "JPEG")
+    document = pdfium.PdfDocument(pdf(PdfPage(pictures=[(chart("teal", (612, 792)), (0, 0, 612, 792))])))
+    pictures = Pictures(PictureLimits())
+    page_pictures(document, [PageText(text="w" * characters, by_ocr=True)], [None], pictures)
+    document.close()
+    # It has the key of its scan, whatever OCR made of it.
+    assert [one.key for one in pictures.found] == ([hashlib.sha256(scan).hexdigest()] if is_taken else [])
+
+
+@dataclass
+class _Falling:
+    """A parser that falls over pictures: its process ends."""
+
+    chunk_seconds: float = 0.0
+    asked: list[PictureLimits | None] = field(default_factory=list)
+
+    def parse_and_chunk(self, *_file: object, pictures: PictureLimits | None = None) -> Parsed:
+        self.asked.append(pictures)
+        if pictures is not None:
+            raise PermanentError("The parser ended with SIGSEGV.", code="parser_crashed")
+        return Parsed(
+            chunks=(), title="T", media_type="application/pdf", page_count=1, pages_with_text=1, encoding=None, warnings=()
+        )
+
+
+def test_a_file_whose_pictures_end_the_parser_is_read_without_them() -> None:
+    job, cage, work = cast("ClaimedJob", SimpleNamespace(job_id=1)), _Falling(), Work()
+    limits = PictureLimits()
+    found = parse_and_chunk(job, "a.pdf", b"", cage=cast("ParserCage", cage), work=work, settings=Settings(), pictures=limits)
+    assert (found.title, found.pictures, cage.asked) == ("T", None, [limits, None])
+    assert found.warnings == ("Its pictures were left out: The parser ended with SIGSEGV.",)
+    assert work.take()[PARSER_STOPS, "parser_crashed", ""] == 1
