@@ -98,8 +98,8 @@ class _Held:
             return self.state
         if self.erasure_id is not None:
             return "skipped"
-        # A person wants another old version by now.
-        return "unchanged" if version.again and version.number != self.pinned else None
+        # A person wants another old version by now. What is served may go to other readers all the same.
+        return "unchanged" if version.again and version.number != self.pinned and version.version_id != self.served_id else None
 
     def only_keeps(self, version: NewVersion) -> bool:
         """Whether a person asked for an older version while this one was on its way: it is kept, and not served."""

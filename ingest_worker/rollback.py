@@ -128,6 +128,19 @@ def wanted_version(connection: Connection[Any], job: ClaimedJob, document: JobDo
     if found is None:
         versions.unpin(connection, [document.document_id])
         return None
+    return _again(connection, found, audience_id)
+
+
+def served_for_others(connection: Connection[Any], document: JobDocument, audience_id: int) -> NewVersion | None:
+    """The version that is served, for these readers; None when it is served to them already, or there is none."""
+    if document.served_version is None or document.audience_id == audience_id:
+        return None
+    kept = versions.kept_versions(connection, document.document_id)
+    found = next((one for one in kept if one.number == document.served_version and one.has_text), None)
+    return None if found is None else _again(connection, found, audience_id)
+
+
+def _again(connection: Connection[Any], found: KeptVersion, audience_id: int) -> NewVersion:
     return NewVersion(
         version_id=found.version_id,
         number=found.number,

@@ -16,6 +16,7 @@ from ingest_worker.catalogue.documents import request_delete
 from ingest_worker.jobs import control
 from ingest_worker.jobs import table as jobs
 from ingest_worker.parse.cage import CageLimits, ParserCage
+from ingest_worker.parse.errors import Unreadable
 from ingest_worker.pipeline import JobReport, run_job
 from ingest_worker.rollback import request_rollback
 from shared.documents import Span
@@ -135,6 +136,18 @@ def test_other_readers_get_the_old_version_and_nobody_else_does(library: Library
     for table in ("document", "version", "version_chunk", "chunk", "chunk_terms"):
         assert library.one(readers.format(table)) == ["{group:eng}"], table
     assert "version 1" in library.served_text(document)
+
+
+def test_what_is_served_goes_to_its_new_readers_though_the_new_bytes_cannot_be_read(library: Library) -> None:
+    document = library.take("a.md", "# Report\n\nText of version 1.\n")
+    library.ask("a.md", b"%PDF-1.7\nbroken", readers=["group:eng"])
+    with pytest.raises(Unreadable):
+        library.work()
+    assert library.standing(document)[1:4] == (True, 1, 2)
+    assert library.served_text(document).endswith("Text of version 1.")
+    readers = "SELECT array_agg(DISTINCT a.readers::text) FROM docwell.{} JOIN docwell.audience a USING (audience_id)"
+    for table in ("document", "chunk", "chunk_terms"):
+        assert library.one(readers.format(table)) == ["{group:eng}"], table
 
 
 def test_what_cannot_be_served_is_refused_with_its_reason(library: Library) -> None:
