@@ -14,6 +14,7 @@ from query_server.retrieve.citation import cite
 from query_server.retrieve.collapse import Found, alone
 from query_server.retrieve.encode import Encoded
 from query_server.retrieve.exact import NONE_ABSENT, Absent, gives_the_figures
+from query_server.retrieve.extraction import notices_of
 from query_server.retrieve.gather import Gathered
 from query_server.retrieve.legs import DEPTH
 from query_server.retrieve.places import MOST_COPIES, Names, Place
@@ -152,6 +153,7 @@ def _passage(request: SearchRequest, found: Found, names: Names, order: Order) -
         last_indexed=place.last_indexed,
         source_modified=place.source_modified,
         tags=tuple(place.tags) or None,
+        warnings=None if place.remarks is None else notices_of(place.remarks) or None,
         also_in=tuple(_copy(copy, names) for copy in found.copies) or None,
     )
 

@@ -11,6 +11,7 @@ from typing import Any, LiteralString, TypeAlias
 from psycopg import Connection
 from psycopg.rows import dict_row
 
+from query_server.retrieve.extraction import REMARKS
 from query_server.retrieve.filters import Filters
 from query_server.retrieve.matches import ChunkKey
 from query_server.retrieve.scope import Scope
@@ -22,8 +23,9 @@ MOST_COPIES = 20
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A chunk in a document that serves it; of several places in one document the first, and `times` is how many there are. Its
-    fields come in the order of _PLACES."""
+    """A chunk in a document that serves it; of several places in one document the first, and `times` is how many there are.
+    `remarks` are there where readers should know something of how the document was read (see `extraction`). Its fields come in
+    the order of _PLACES."""
 
     audience_id: int
     chunk_id: uuid.UUID
@@ -54,6 +56,7 @@ class Place:
     language: str | None
     tokens: int
     times: int = 1
+    remarks: list[str | None] | None = None
 
     @property
     def key(self) -> ChunkKey:
@@ -84,15 +87,18 @@ _PLACES: LiteralString = """
     SELECT w.audience_id, w.chunk_id, s.document_id, s.ordinal, s.page_start, s.page_end, s.page_label, s.line_start,
            s.line_end, s.slide, s.sheet, s.row_start, s.row_end, s.attachment,
            s.path, s.source_id, s.namespace_id, s.title, s.url, s.tags, s.version, s.last_indexed, s.source_modified,
-           c.kind, c.section, c.symbol, c.language, c.tokens, s.times, CASE WHEN s.copy = 1 THEN c.text END
+           c.kind, c.section, c.symbol, c.language, c.tokens, s.times, s.remarks, CASE WHEN s.copy = 1 THEN c.text END
     FROM unnest(%(wanted_audiences)s::integer[], %(wanted_chunks)s::uuid[]) AS w (audience_id, chunk_id)
     CROSS JOIN LATERAL (
         SELECT held.*, row_number() OVER (ORDER BY path, document_id) AS copy
         FROM (
             SELECT DISTINCT ON (d.document_id) place.*, d.document_id, d.path, d.title, d.url, d.tags,
                    d.served_version AS version, coalesce(d.last_indexed, now()) AS last_indexed, d.source_modified,
-                   d.source_id, d.namespace_id, count(*) OVER (PARTITION BY d.document_id) AS times
+                   d.source_id, d.namespace_id, count(*) OVER (PARTITION BY d.document_id) AS times,
+"""
+_REMARKED: LiteralString = """ AS remarks
             FROM docwell.version_chunk place JOIN docwell.document d ON d.served_version_id = place.version_id
+            JOIN docwell.version v ON v.version_id = place.version_id
             WHERE place.audience_id = w.audience_id AND place.chunk_id = w.chunk_id
               AND d.audience_id = ANY (%(audiences)s::integer[])
 """
@@ -125,7 +131,7 @@ def find_places(
         "copies": MOST_COPIES,
         **filters.parameters,
     }
-    statement: LiteralString = _PLACES + filters.on_passages + _IN_ORDER
+    statement: LiteralString = _PLACES + REMARKS + _REMARKED + filters.on_passages + _IN_ORDER
     found: dict[ChunkKey, Standing] = {}
     with connection.cursor(binary=True) as cursor:
         for *columns, text in cursor.execute(statement, values):

@@ -130,7 +130,7 @@ def read_document(connection: Connection[Any], request: ReadRequest) -> ReadAnsw
     )
     shown = wanted[: taken.count]
     reached = start + taken.count
-    notices = read_notices(connection, [request.document_id])
+    notices = read_notices(connection, request.document_id)
     index_version = connection.execute(_INDEX_VERSION, (request.document_id,)).fetchone()
     return ReadAnswer(
         document=document,
@@ -142,7 +142,7 @@ def read_document(connection: Connection[Any], request: ReadRequest) -> ReadAnsw
             Cursor(question=request.question, index_version=version, offset=reached).encode() if reached < len(rows) else None
         ),
         index_version=index_version[0] if index_version is not None else 0,
-        warnings=(*_warnings(taken.cut is not None), *notices.get(request.document_id, ())),
+        warnings=(*_warnings(taken.cut is not None), *notices),
         message=None if rows else _nothing(connection, request, document),
     )
 

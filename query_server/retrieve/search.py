@@ -18,7 +18,6 @@ from query_server.retrieve.compose import compose
 from query_server.retrieve.confidence import calibration_of
 from query_server.retrieve.encode import Encoded
 from query_server.retrieve.explain import UNTRACED, Facts, Trace, explain, gather_evidence
-from query_server.retrieve.extraction import read_notices, with_notices
 from query_server.retrieve.gather import Gathered, gather
 from query_server.retrieve.keyword import FrequencyCache
 from query_server.retrieve.legs import Legs, refuse_mismatch, run_legs
@@ -96,7 +95,6 @@ class Search:
             if trace.on:
                 facts = self._facts(connection, request, encoded, scope, principal, ranked, gathered)
                 trace.lap("explain")
-            notices = read_notices(connection, {one.best.place.document_id for one in gathered.found})
             unindexed = find_unindexed(connection, scope, request.filters) if not gathered.found and offset == 0 else ()
         gathered, order, problem = self.reorder(request, reranking, ranked, gathered, cursor, scope.confined)
         if reranking is not None:
@@ -112,7 +110,7 @@ class Search:
             absent=ranked.ranking.absent,
             wordless=ranked.ranking.wordless,
         )
-        answer = with_unindexed(with_notices(answer, notices), unindexed)
+        answer = with_unindexed(answer, unindexed)
         trace.lap("compose")
         if facts is not None:
             shown = gathered.found[offset : offset + len(answer.results)]

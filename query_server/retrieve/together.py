@@ -16,7 +16,7 @@ from shared.query_terms import QueryTerms
 MOST_READ = 30
 """Passages with all words that are looked into, the best ones."""
 
-_REACH = 16
+_REACH = 8
 """Characters for each word: so close, with a word or two between them, they speak of one thing."""
 
 
