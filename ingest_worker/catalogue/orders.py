@@ -11,6 +11,12 @@ from typing import Any, LiteralString
 from psycopg import Connection
 from psycopg.rows import class_row
 
+FAILED_SECONDS = 3_600.0
+"""After a first failure; each further one is waited for four times as long."""
+
+MOST_ATTEMPTS = 6
+"""After so many, only a person asks again."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToOrder:
@@ -62,12 +68,29 @@ def note_order(
     connection.execute(_NOTE_ORDER, values)
 
 
-def order_again(connection: Connection[Any], documents: Collection[uuid.UUID], *, seconds: float) -> None:
+_ORDER_AGAIN: LiteralString = """
+    UPDATE docwell.enrichment SET order_due = now() + make_interval(secs => %s),
+        reason = coalesce(%s, reason), changed_at = now()
+    WHERE document_id = ANY (%s)
+"""
+
+
+def order_again(
+    connection: Connection[Any], documents: Collection[uuid.UUID], *, seconds: float, reason: str | None = None
+) -> None:
     """So many seconds from now it is these documents' turn, to be published with what has come and to order what has not."""
-    connection.execute(
-        "UPDATE docwell.enrichment SET order_due = now() + make_interval(secs => %s) WHERE document_id = ANY (%s)",
-        (seconds, sorted(documents)),
-    )
+    connection.execute(_ORDER_AGAIN, (seconds, reason, sorted(documents)))
+
+
+_EXPLAIN: LiteralString = """
+    UPDATE docwell.enrichment SET reason = %(reason)s, changed_at = now()
+    WHERE order_due <= now() AND reason_code = 'batch' AND reason IS DISTINCT FROM %(reason)s
+"""
+
+
+def explain_waiting(connection: Connection[Any], reason: str) -> None:
+    """Say of all documents whose turn it is why nothing is ordered."""
+    connection.execute(_EXPLAIN, {"reason": reason})
 
 
 _RESTING: LiteralString = """
@@ -79,23 +102,15 @@ _RESTING: LiteralString = """
 
 
 def resting(
-    connection: Connection[Any],
-    document_id: uuid.UUID,
-    chunks: Collection[uuid.UUID],
-    *,
-    prompt: int,
-    base_seconds: float,
-    most_attempts: int,
+    connection: Connection[Any], document_id: uuid.UUID, chunks: Collection[uuid.UUID], *, prompt: int
 ) -> dict[uuid.UUID, float | None]:
-    """Passages that failed, and in how many seconds they may be tried again: `base_seconds` after the first failure, four times
-    that after the next; None after `most_attempts`: not before a person asks.
-    """
+    """Passages that failed and are left alone: for so many seconds more, or (None) until a person asks."""
     values = {
         "document": document_id,
         "chunks": list(chunks),
         "prompt": prompt,
-        "base": base_seconds,
-        "most": most_attempts,
+        "base": FAILED_SECONDS,
+        "most": MOST_ATTEMPTS,
     }
     rows = connection.execute(_RESTING, values).fetchall()
     return {chunk: None if is_last else seconds for chunk, seconds, is_last in rows if is_last or seconds > 0}

@@ -133,6 +133,9 @@ class BatchKeeper:
         wanted = error.retry_after if isinstance(error, TransientError) else None
         self._paused_until = self._clock() + max(wanted or 0.0, _PAUSE_SECONDS)
         log.warning("batches_wait", code=error.code, reason=str(error))
+        if isinstance(error, ConfigurationError):
+            with self._pool.connection() as connection:
+                orders.explain_waiting(connection, str(error))
 
     def _look_after(self, service: BatchService) -> None:
         with self._pool.connection() as connection:

@@ -341,6 +341,8 @@ def test_an_order_that_is_refused_is_free_to_be_ordered_again_and_says_why(order
     shop = ordering.shop
     shop.write("a.md", "# A\n\nThe meadow is green.\n")
     shop.take("a.md")
+    ordering.tick(open_service=lambda _: AnthropicBatches(model="m", api_key=None, base_url=None))
+    assert "ANTHROPIC_API_KEY" in (shop.standing("a.md").reason or "")
     shop.model.batches.faults = [fault]
     ordering.tick()
     assert ordering.waiting() == (1, 0, 0)
