@@ -59,9 +59,11 @@ def run_jobs(claimed: Sequence[ClaimedJob], tools: Tools, pace: Pace, *, enough:
     Raises:
         psycopg.OperationalError, PoolTimeout: PostgreSQL is away; what has not been yielded is not done.
     """
-    waiting = list(claimed)
     stopped = fetch_pending(claimed, tools.pool, tools.settings)
-    while waiting and not enough():
+    # Fetching alone may have taken long enough. What could not be fetched ends all the same: given back, it would be fetched
+    # again and again, and never end.
+    waiting = sorted(claimed, key=lambda job: job.document_id not in stopped)
+    while waiting and (waiting[0].document_id in stopped or not enough()):
         readings: list[Reading] = []
         unchanged: list[Unchanged] = []
         ready: list[Ready] = []

@@ -13,6 +13,7 @@ import pytest
 from psycopg import Connection
 
 from ingest_worker.batch import Ended, Pace, run_jobs
+from ingest_worker.catalogue import fetches
 from ingest_worker.catalogue.documents import Observed, request_ingest
 from ingest_worker.catalogue.sources import ensure_namespace, ensure_source
 from ingest_worker.jobs import control
@@ -187,6 +188,15 @@ def test_what_was_not_begun_when_time_is_up_goes_back_without_a_lost_attempt(des
     assert jobs.hand_back(desk.connection, "host:1:2", [claimed[0].job_id]) == 1
     rows = desk.connection.execute("SELECT job_id, state, attempts FROM docwell.job").fetchall()
     assert set(rows) == {(claimed[0].job_id, "queued", 0), (claimed[1].job_id, "running", 1)}
+
+
+def test_what_could_not_be_fetched_ends_though_fetching_took_all_the_time(desk: Desk) -> None:
+    desk.ask("a.md", "b.md")
+    claimed = {desk.path(job): job for job in desk.claim()}
+    with desk.connection.transaction():
+        url, document_id = "https://docs.example.com/b.md", claimed["b.md"].document_id
+        fetches.ask(desk.connection, document_id, url, title=None, media_type=None, source_modified=None)
+    assert desk.outcomes(desk.run(list(claimed.values()), enough=lambda: True))["b.md"] == "PermanentError"
 
 
 def test_a_single_note_goes_before_what_came_in_bulk(desk: Desk) -> None:
