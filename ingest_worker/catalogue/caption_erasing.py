@@ -17,12 +17,13 @@ _LENT: LiteralString = """
     WITH lent AS (
         DELETE FROM docwell.caption k
         WHERE k.lender_id = ANY (%(documents)s) AND k.document_id <> ALL (%(documents)s)
-        RETURNING k.document_id, k.picture
+        RETURNING k.document_id, k.caption
     ), gone AS (
         DELETE FROM docwell.version_chunk place
-        USING docwell.version v, lent, docwell.thumbnail t
-        WHERE v.version_id = place.version_id AND v.document_id = lent.document_id AND t.picture = lent.picture
-          AND (t.audience_id, t.chunk_id) = (place.audience_id, place.chunk_id)
+        USING docwell.version v, lent, docwell.chunk c
+        WHERE v.version_id = place.version_id AND v.document_id = lent.document_id
+          AND (c.audience_id, c.chunk_id) = (place.audience_id, place.chunk_id)
+          AND c.kind = 'caption' AND right(c.text, length(lent.caption)) = lent.caption
         RETURNING place.version_id, place.audience_id, place.chunk_id
     )
     SELECT (SELECT count(*) FROM lent), (SELECT coalesce(array_agg(DISTINCT document_id), '{}') FROM lent),
