@@ -66,8 +66,8 @@ def without_captions(version: NewVersion) -> NewVersion:
         pages = bool(version.page_count)
         state, code = (DocumentState.NEEDS_OCR, "no_text") if pages else (DocumentState.SKIPPED, "empty")
         return replace(version, chunks=chunks, thumbnails={}, state=state, reason_code=code, reason=reason)
-    reason = version.reason.removesuffix(_TOO).rstrip() if version.reason else version.reason
-    return replace(version, chunks=chunks, thumbnails={}, reason=reason)
+    own = version.reason.removesuffix(_TOO).rstrip() if version.reason else version.reason
+    return replace(version, chunks=chunks, thumbnails={}, reason=own)
 
 
 def _standing(plain: NewVersion) -> tuple[DocumentState, str | None, str | None]:
