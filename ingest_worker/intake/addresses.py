@@ -73,7 +73,8 @@ def port_of(url: httpx.URL) -> int:
 def shown(url: httpx.URL) -> str:
     """An address for messages: scheme, host and port. Path and query may be secret."""
     port = f":{url.port}" if url.port else ""
-    return f"{url.scheme}://{url.raw_host.decode('ascii', 'replace')}{port}"
+    host = url.raw_host.decode("ascii", "replace")
+    return f"{url.scheme}://{f'[{host}]' if ':' in host else host}{port}"
 
 
 def refusal(text: str, *, private: bool) -> str | None:
