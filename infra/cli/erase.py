@@ -102,6 +102,9 @@ def _outside(receipt: Receipt, current: Settings, problem: str | None) -> Iterat
     yield _trace("answers", "Answers that clients were given already.")
     if current.embedding_provider != "local":
         yield _trace("embedding_provider", f"What {current.embedding_base_url or 'the embedding provider'} was sent to embed.")
+    if "on" in {current.context_prefixes, current.vision_captions}:
+        service = current.anthropic_base_url or "Anthropic's service"
+        yield _trace("enrichment_provider", f"What {service} was shown to write contexts and captions.")
 
 
 def _trace(what: str, detail: str) -> dict[str, str]:
