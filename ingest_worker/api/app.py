@@ -34,7 +34,8 @@ def make_api(settings: Settings, pool: Pool, wake: Wake) -> FastAPI:
     )
     metrics = Metrics(pool, settings.home)
     app.state.services = Services(settings=settings, pool=pool, wake=wake, metrics=metrics)
-    routers = (documents.router, jobs.router, deliveries.router, webhooks.router, webhooks_sources.router, health.router)
+    # Webhooks first: routes are tried in their order, and many senders at once wait for each other.
+    routers = (webhooks.router, webhooks_sources.router, documents.router, jobs.router, deliveries.router, health.router)
     for router in routers:
         app.include_router(router)
     description.install(app)

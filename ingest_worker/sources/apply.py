@@ -22,9 +22,10 @@ from ingest_worker.intake.orders import WAIT_SECONDS
 from ingest_worker.intake.packing import pack
 from ingest_worker.intake.read import Gone, Refused
 from ingest_worker.jobs.wake import Wake
+from ingest_worker.sources.ahead import Ahead
 from ingest_worker.sources.naming import fit_path
 from ingest_worker.sources.pace import Stopped
-from ingest_worker.sources.protocol import Batch, Failure, Item, Source, Trees
+from ingest_worker.sources.protocol import Batch, Failure, Item, ReadsAhead, Source, Trees
 from ingest_worker.sources.steps import FOR_NOW, REFUSED_RETRY_SECONDS, Step, next_step, retry_seconds, waits
 from ingest_worker.sources.store import Resting, Shelf, move_items, refuse_item, store_item
 from shared.database import Pool, first_line, is_away, reachable
@@ -90,14 +91,17 @@ class Applier:
             key: next_step(item, known.get(key), facts=facts[key], now=now, whole=self.whole) for key, item in latest.items()
         }
         with self._connection() as connection:
-            for wanted, note in ((Step.NOTHING, remote_items.saw_unchanged), (Step.WAIT, remote_items.saw)):
-                keys = [key for key, step in steps.items() if step is wanted]
+            for kind, note in ((Step.NOTHING, remote_items.saw_unchanged), (Step.WAIT, remote_items.saw)):
+                keys = [key for key, step in steps.items() if step is kind]
                 note(connection, self.shelf.source.source_id, keys, self.shelf.listing)
         self.counts["seen"] += len(latest)
+        wanted = [latest[key] for key, step in steps.items() if step is Step.READ and not self._is_too_large(latest[key])]
+        at_once = self.asked.reads_at_once if isinstance(self.asked, ReadsAhead) else 1
         try:
-            for key, step in steps.items():
-                if step in {Step.FACTS, Step.READ}:
-                    self._one(latest[key], known.get(key), step)
+            with Ahead(self._ask_for, wanted, at_once=at_once) as ahead:
+                for key, step in steps.items():
+                    if step in {Step.FACTS, Step.READ}:
+                        self._one(latest[key], known.get(key), step, ahead)
         finally:
             self.flush()
 
@@ -203,9 +207,9 @@ class Applier:
             self.counts["moved"] += move_items(connection, self.shelf, places)
         return self._known(list(latest))
 
-    def _one(self, item: Item, known: KnownItem | None, step: Step) -> None:
+    def _one(self, item: Item, known: KnownItem | None, step: Step, ahead: Ahead) -> None:
         try:
-            self._take(item, known, step)
+            self._take(item, known, step, ahead)
         except (Stopped, Resting):
             raise
         except Exception as error:
@@ -220,11 +224,11 @@ class Applier:
         if self._jobs >= _WAKE_EVERY:
             self.flush()
 
-    def _take(self, item: Item, known: KnownItem | None, step: Step) -> None:
+    def _take(self, item: Item, known: KnownItem | None, step: Step, ahead: Ahead) -> None:
         try:
             if step is Step.FACTS and self._stored_facts(item, known):
                 return
-            self._store(item, self._read(item), known)
+            self._store(item, self._read(item, ahead), known)
         except Gone:
             self.note_gone([item.key])
         except (Refused, Conflict) as refusal:
@@ -237,10 +241,10 @@ class Applier:
             return False
         return True
 
-    def _read(self, item: Item) -> bytes:
-        if item.size is not None and item.size > self.max_bytes:
+    def _read(self, item: Item, ahead: Ahead) -> bytes:
+        if item.size is not None and self._is_too_large(item):
             raise Refused(self._too_large(item, item.size), code="too_large", size=item.size)
-        data = self.asked.read(item, max_bytes=self.max_bytes)
+        data = ahead.take(item)
         if len(data) > self.max_bytes:
             raise Refused(self._too_large(item, len(data)), code="too_large", size=len(data))
         return data
@@ -316,6 +320,12 @@ class Applier:
             except Exception as error:  # noqa: BLE001 - it is what is asked here
                 log.debug("witness_failed", source=self.shelf.source.name, key=key, error=first_line(error))
         return False
+
+    def _ask_for(self, item: Item) -> bytes:
+        return self.asked.read(item, max_bytes=self.max_bytes)
+
+    def _is_too_large(self, item: Item) -> bool:
+        return item.size is not None and item.size > self.max_bytes
 
     def _too_large(self, item: Item, size: int) -> str:
         return (

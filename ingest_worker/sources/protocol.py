@@ -131,7 +131,7 @@ def concerns_one(error: Exception) -> bool:
 
 @runtime_checkable
 class Source(Protocol):
-    """A source, open. Used from one thread. Every method may raise, beside what it names:
+    """A source, open. Used from one thread (but see `ReadsAhead`). Every method may raise, beside what it names:
 
     PermanentError: settings, secret or permission are wrong; the message says what to do.
     TransientError: later it may work; `retry_after` (seconds) when the source says when. ServiceUnavailable: it is away.
@@ -205,6 +205,14 @@ class Trees(Protocol):
         What used to be below and is elsewhere now does not come; it is no deletion.
         """
         ...
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """A source whose `read` may be called from several threads, beside whatever else is asked of it from its one thread."""
+
+    reads_at_once: int
+    """So many at a time; its rate holds for all of them together."""
 
 
 @runtime_checkable

@@ -26,6 +26,7 @@ from tests.bench import (  # noqa: E402
     ingesting,
     keywords,
     latency,
+    listing,
     loading,
     over_stdio,
     parsing,
@@ -36,6 +37,7 @@ from tests.bench import (  # noqa: E402
     retrieving,
     scaling,
     serving,
+    source_hooking,
     starting,
 )
 from tests.bench.figures import table  # noqa: E402
@@ -53,6 +55,8 @@ MEASURES: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "stdio": over_stdio.stdio_latency,
     "load": loading.search_during_ingest,
     "webhooks": hooking.webhook_latency,
+    "source_webhooks": source_hooking.source_webhook_latency,
+    "listing": listing.first_listing,
     "recovery": recovering.recovery,
     "chunks": chunking.sizes,
     "evidence": calibrating.evidence,

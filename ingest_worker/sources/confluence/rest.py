@@ -57,7 +57,7 @@ class NotThere(TransientError):
 
 
 class Rest:
-    """One site, with the account's credentials, which go to that site alone. For one thread."""
+    """One site, with the account's credentials, which go to that site alone. For any number of threads, but for `waiting_out`."""
 
     def __init__(self, settings: ConfluenceSettings, *, client: httpx.Client, clock: Callable[[], datetime]) -> None:
         self.base = settings.base_url

@@ -41,7 +41,12 @@ log = structlog.get_logger(__name__)
 
 
 class ConfluenceSource:
-    """What an account sees of a site, within the source's settings. For one thread; the client belongs to the caller."""
+    """What an account sees of a site, within the source's settings. The client belongs to the caller.
+
+    Beside the protocol `Source` it implements `Listens`, `Trees`, `Checks` and `ReadsAhead`.
+    """
+
+    reads_at_once = 4
 
     def __init__(self, settings: ConfluenceSettings, wiki: Wiki, rest: Rest, clock: Callable[[], datetime]) -> None:
         self._settings = settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime, timedelta
@@ -74,6 +75,7 @@ class Surroundings:
         self._groups: _Recent[str, Level] = _Recent(_MOST_PEOPLE)
         self._aliases: _Recent[str, tuple[str, ...]] = _Recent(_MOST_PEOPLE)
         self._names: _Recent[str, str] = _Recent(_MOST_PEOPLE)
+        self._naming = threading.Lock()
 
     def forget(self, *, keep: timedelta = KEEP) -> None:
         """Believe nothing that was heard before, but who people are; and what is heard now for so long."""
@@ -189,13 +191,14 @@ class Surroundings:
         return {*readers, *(alias for one in people for alias in self._aliases.get(one, lambda: ()))}
 
     def people(self, storage: str) -> People:
-        """The names of those whom a page mentions, as far as they are told."""
+        """The names of those whom a page mentions, as far as they are told. The one method that several threads may call."""
         wanted = mentioned(storage)
-        unknown = [one for one in wanted if one not in self._names]
-        found = self._wiki.names(unknown) if unknown else {}
-        for one in unknown:
-            self._names.put(one, found.get(one, ""))
-        names = {one: self._names.get(one, lambda: "") for one in wanted}
+        with self._naming:
+            unknown = [one for one in wanted if one not in self._names]
+            found = self._wiki.names(unknown) if unknown else {}
+            for one in unknown:
+                self._names.put(one, found.get(one, ""))
+            names = {one: self._names.get(one, lambda: "") for one in wanted}
         return {one: name for one, name in names.items() if name}
 
     def _refresh(self) -> None:

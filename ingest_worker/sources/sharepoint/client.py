@@ -38,7 +38,7 @@ _UNASKED = TransientError("It was not asked for yet.")
 
 
 class Graph:
-    """Microsoft Graph as one application sees it. For one thread; the HTTP client belongs to the caller.
+    """Microsoft Graph as one application sees it, for any number of threads; the HTTP client belongs to the caller.
 
     Every call may raise what `answers.check` names, and ServiceUnavailable when Graph cannot be reached.
     """

@@ -36,7 +36,9 @@ def open_source(settings: SharePointSettings, *, client: httpx.Client, clock: Ca
 
 
 class SharePointSource:
-    """Drives of SharePoint or OneDrive. For one thread. Implements `Source`, `Listens`, `Subscribes` and `Trees`."""
+    """Drives of SharePoint or OneDrive. Implements `Source`, `Listens`, `Subscribes`, `Trees`, `Checks` and `ReadsAhead`."""
+
+    reads_at_once = 4
 
     def __init__(self, settings: SharePointSettings, *, client: httpx.Client, clock: Callable[[], datetime]) -> None:
         self._settings = settings

@@ -7,6 +7,7 @@ Source: learn.microsoft.com/entra/identity-platform/v2-oauth2-client-creds-grant
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from urllib.parse import quote, urlsplit
@@ -23,12 +24,13 @@ _EARLY = timedelta(minutes=5)
 
 
 class Token:
-    """A token, kept until shortly before its end. For one thread."""
+    """A token, kept until shortly before its end. Whoever comes while one is asked for waits for it."""
 
     def __init__(self, settings: SharePointSettings, *, client: httpx.Client, clock: Callable[[], datetime]) -> None:
         self._settings = settings
         self._client = client
         self._clock = clock
+        self._lock = threading.Lock()
         self._value: str | None = None
         self._renew_at: datetime | None = None
 
@@ -39,10 +41,11 @@ class Token:
             PermanentError: the tenant, application or secret is wrong.
             TransientError, ServiceUnavailable: the token endpoint is busy or away.
         """
-        if self._value is None or self._renew_at is None or self._clock() >= self._renew_at:
-            self._value, life = self._ask()
-            self._renew_at = self._clock() + life - min(_EARLY, life / 2)
-        return self._value
+        with self._lock:
+            if self._value is None or self._renew_at is None or self._clock() >= self._renew_at:
+                self._value, life = self._ask()
+                self._renew_at = self._clock() + life - min(_EARLY, life / 2)
+            return self._value
 
     def forget(self) -> None:
         """The token is not taken any more: the next call gets another one."""
