@@ -63,7 +63,10 @@ def begin(
     )
     if endpoint.provider == "local":
         if model is not None and model_path is None:
-            raise typer.BadParameter("A local model is named by its folder: --provider local --model-path /path/to/model")
+            raise typer.BadParameter(
+                f"A local model is named by its folder: --provider local --model-path /path/to/model. For {model} of a server add"
+                " --provider openai --base-url URL, up to and with /v1."
+            )
         endpoint = Endpoint(provider="local", model_path=model_path)
     with owner_connection() as connection:
         if estimate:
