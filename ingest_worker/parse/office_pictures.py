@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from ingest_worker.parse.building import Builder
 from ingest_worker.parse.errors import Unreadable
 from ingest_worker.parse.file import File
 from ingest_worker.parse.ooxml import Office, Relation, relation_id
-from ingest_worker.parse.package import Package
-from ingest_worker.parse.xmltree import Node, attribute, child, children, descendants
+from ingest_worker.parse.package import Package, resolve
+from ingest_worker.parse.xmltree import Node, attribute, child, children, descendants, parse_xml
 from shared.documents import Span
+from shared.text import clean_text
+
+_LARGEST_CONTENT: Final = 64 * 1024**2
+"""Bytes of XML that are taken apart for the pictures in it."""
 
 
 def add_member(file: File, package: Package, name: str, span: Span, *, at: int) -> None:
@@ -50,3 +55,20 @@ def add_drawing(file: File, office: Office, part: str, builder: Builder) -> None
             add_blips(file, office, relations, anchor, builder, replace(builder.span, row_start=number, row_end=number))
     except Unreadable:
         return
+
+
+def add_sheet_images(file: File) -> None:
+    """Collect the pictures of OpenDocument sheets, each with its sheet; the library that reads the cells sees none."""
+    if file.pictures is None or not file.data.startswith(b"PK"):
+        return
+    with file.pictures.at_own_risk():
+        package = Package(file.data, "OpenDocument workbook")
+        if not any(name.startswith("Pictures/") for name in package.names):
+            return
+        content = package.read("content.xml")
+        if len(content) > _LARGEST_CONTENT:
+            return
+        for table in descendants(parse_xml(content, "The workbook's content"), "table"):
+            span = Span(sheet=clean_text(attribute(table, "name") or "") or None)
+            for image in descendants(table, "image"):
+                add_member(file, package, resolve("content.xml", attribute(image, "href") or ""), span, at=0)

@@ -27,6 +27,7 @@ from ingest_worker.parse.file import File
 from ingest_worker.parse.grid import Row, grid_elements
 from ingest_worker.parse.number_format import plain_number
 from ingest_worker.parse.odf_encryption import opened
+from ingest_worker.parse.office_pictures import add_sheet_images
 from ingest_worker.parse.package import Package
 from shared.documents import ParsedDocument, Span
 from shared.text import clean_text
@@ -68,6 +69,7 @@ def parse(file: File) -> ParsedDocument:
         if type(error).__name__ != "PanicException":
             raise
         raise Unreadable(f"The workbook is damaged: {error}. Save it anew.", code="damaged") from error
+    add_sheet_images(file)
     return ParsedDocument(elements=tuple(builder.elements), media_type=file.media_type, warnings=tuple(warnings))
 
 

@@ -79,6 +79,12 @@ def test_slides_sheets_and_open_documents_tell_the_place_of_their_pictures() -> 
     assert "Plan" in found.around
 
     frame = '<draw:frame><draw:image xlink:href="Pictures/i.png"/></draw:frame>'
+    cell = f'<table:table-cell office:value-type="string"><text:p>Plan</text:p>{frame}</table:table-cell>'
+    row = f"<table:table-row>{cell}</table:table-row>"
+    sheet = odf("spreadsheet", f'<table:table table:name="Prices">{row}</table:table>', parts={"Pictures/i.png": TEAL})
+    (found,) = cut_out("a.ods", sheet).found
+    assert (found.span, "Plan" in found.around) == (Span(sheet="Prices"), True)
+
     text = odf("text", f"<text:h>Prices</text:h><text:p>They rose.{frame}</text:p>", parts={"Pictures/i.png": TEAL})
     (found,) = cut_out("a.odt", text).found
     assert (found.section, found.around) == (("Prices",), "Prices\nThey rose.")
