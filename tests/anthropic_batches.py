@@ -32,7 +32,9 @@ _KINDS = ("succeeded", "errored", "canceled", "expired")
 
 @dataclass(kw_only=True)
 class Batch:
-    """A batch: its requests by name, and what became of each when it ended."""
+    """A batch: its requests by name, and what became of each when it ended. `spoilt` lines stand in the place of the first ones;
+    in them `NAME` is the name of the request.
+    """
 
     id: str
     requests: dict[str, dict[str, Any]]
@@ -41,6 +43,7 @@ class Batch:
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     ended_at: datetime | None = None
     archived_at: datetime | None = None
+    spoilt: tuple[str, ...] = ()
 
     def shown(self, url: str) -> dict[str, Any]:
         """As the service writes it."""
@@ -183,7 +186,10 @@ def routes(service: StandIn, key: str) -> list[Route]:
         lines = [{"custom_id": name, "result": result} for name, result in batch.results.items()]
         for line in lines:
             MessageBatchIndividualResponse.model_validate(line)
-        return Response("".join(json.dumps(line) + "\n" for line in lines), media_type="application/x-jsonl")
+        written = [json.dumps(line, ensure_ascii=False) for line in lines]
+        for place, (name, line) in enumerate(zip(batch.results, batch.spoilt, strict=False)):
+            written[place] = line.replace("NAME", name)
+        return Response("".join(line + "\n" for line in written), media_type="application/x-jsonl")
 
     return [
         Route("/v1/messages/batches", create, methods=["POST"]),

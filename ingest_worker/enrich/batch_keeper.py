@@ -27,7 +27,7 @@ from ingest_worker.enrich.batch_wish import BATCH, ORDERED
 from ingest_worker.enrich.prompt import PROMPT_VERSION
 from shared.config import Settings
 from shared.database import Pool, first_line, open_pool
-from shared.errors import ConfigurationError, DocwellError, TransientError
+from shared.errors import ConfigurationError, DocwellError, ServiceUnavailable, TransientError
 from shared.prices import TokenUse, cost
 
 log = structlog.get_logger(__name__)
@@ -142,10 +142,17 @@ class BatchKeeper:
             batches.prune(connection, days=_KEEP_DAYS)
             due = batches.due(connection, limit=_LOOKS_AT_ONCE)
         for batch in due:
-            if batch.service_id is None:
-                self._find(service, batch)
-            else:
-                self._look(service, batch, batch.service_id)
+            try:
+                if batch.service_id is None:
+                    self._find(service, batch)
+                else:
+                    self._look(service, batch, batch.service_id)
+            except ServiceUnavailable as error:
+                # The others come first then; an answer that cannot be read is no reason to order nothing.
+                self._later(batch)
+                if error.code != "bad_response":
+                    raise
+                log.warning("batch_unreadable", batch=batch.service_id, reason=str(error))
 
     def _look(self, service: BatchService, batch: Batch, service_id: str) -> None:
         found = service.look(service_id)

@@ -7,8 +7,9 @@ only the first is paid; answers are kept for 29 days.
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
@@ -163,21 +164,15 @@ class AnthropicBatches:
         """See `BatchService.answers`."""
         import anthropic
 
-        lines = None
         try:
-            lines = self._client.messages.batches.results(service_id)
-            for line in lines:
-                yield _read(line)
+            with self._client.messages.batches.with_streaming_response.results(service_id) as response:
+                for line in _lines(response.iter_bytes()):
+                    yield _read(line)
         except anthropic.APIError as error:
             raise self._explain(error) from error
-        except DocwellError:
-            raise
         except Exception as error:
-            # What the HTTP library raises while an answer streams, and a line that is cut off.
+            # What the HTTP library raises while an answer streams, and what the client does when there is none.
             raise self._unreadable(f"{type(error).__name__}: {error}") from error
-        finally:
-            if lines is not None:
-                lines.close()
 
     def ordered_since(self, moment: datetime) -> list[Listed]:
         """See `BatchService.ordered_since`."""
@@ -233,7 +228,30 @@ def _may_have_arrived(error: Exception) -> bool:
     return type(error.__cause__).__name__ not in _NEVER_SENT
 
 
-def _read(line: MessageBatchIndividualResponse) -> Came:
+def _lines(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines of a stream. Only a line feed ends one: a text may hold other characters that do so elsewhere."""
+    rest = b""
+    for part in parts:
+        *whole, rest = (rest + part).split(b"\n")
+        yield from (line for line in whole if line.strip())
+    if rest.strip():
+        yield rest
+
+
+def _read(line: bytes) -> Came:
+    """What a line of answers holds. One that cannot be read costs the others nothing."""
+    from anthropic.types.messages import MessageBatchIndividualResponse
+
+    name = ""
+    try:
+        found = MessageBatchIndividualResponse.construct(**json.loads(line))
+        name = found.custom_id
+        return _came(found)
+    except (ValueError, TypeError, AttributeError) as error:
+        return Came(name=name, code="bad_answer", reason=f"The answer in a batch cannot be read: {error}")
+
+
+def _came(line: MessageBatchIndividualResponse) -> Came:
     result = line.result
     if result.type == "succeeded":
         return Came(name=line.custom_id, answer=read_message(result.message))

@@ -213,6 +213,21 @@ def test_what_a_batch_does_not_bring_is_told_and_ordered_again_after_a_rest(orde
     assert shop.standing("a.md").state == "complete"
 
 
+def test_a_line_that_cannot_be_read_costs_the_others_nothing(ordering: BatchShop) -> None:
+    shop = ordering.shop
+    shop.write("a.md", "# A\n\n" + "\n".join(sections(4)))
+    shop.take("a.md")
+    ordering.tick()
+    shop.model.otherwise = says("It stands\u2028in a tale.")
+    shop.model.batches.finish(shop.model)
+    shop.model.batches.all[0].spoilt = ("{", '{"custom_id": "NAME", "result": {"type": "succeeded", "message": null}}')
+    ordering.tick()
+    shop.work()
+    standing = shop.standing("a.md")
+    assert (standing.chunks - standing.with_context, standing.failed) == (2, {"no_answer": 1, "bad_answer": 1})
+    assert ordering.waiting() == (0, 0, 0)
+
+
 def test_a_person_need_not_wait_until_what_failed_has_rested(ordering: BatchShop) -> None:
     shop = ordering.shop
     shop.write("a.md", "# A\n\nThe meadow is green.\n")
