@@ -91,11 +91,13 @@ class StandIn:
         return sum(usage[name] for usage in self.usages)
 
     def clear(self) -> None:
-        """Forget what came in and what is still to be answered."""
+        """Forget what came in, what is still to be answered, and what the cache holds."""
         self.requests.clear()
         self.usages.clear()
         self.steps.clear()
         self.batches.clear()
+        self.cache.until.clear()
+        self.most_together = 0
 
 
 def _make_app(service: StandIn, key: str) -> Starlette:

@@ -34,10 +34,17 @@ def cage() -> Iterator[ParserCage]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def running() -> Iterator[StandIn]:
+    with anthropic_stand_in() as service:
+        yield service
+
+
 @pytest.fixture
-def model() -> Iterator[StandIn]:
-    with anthropic_stand_in(otherwise=describe) as server:
-        yield server
+def model(running: StandIn) -> StandIn:
+    running.clear()
+    running.otherwise = describe
+    return running
 
 
 @pytest.fixture
