@@ -21,6 +21,7 @@ from query_server.service import SearchService
 from query_server.spending import QuerySpending
 from query_server.tools import Observe, Record, make_tools
 from query_server.usage import UsageLog
+from shared.collector import leave_alone_what_is_loaded
 from shared.config import Settings
 from shared.errors import DocwellError
 from shared.usage import require_address
@@ -119,6 +120,7 @@ def run_stdio(settings: Callable[[], Settings]) -> None:
 
     async def serve() -> None:
         service.warm()
+        leave_alone_what_is_loaded()
         await server.run_stdio_async()
 
     try:
@@ -146,6 +148,7 @@ def run_http(settings: Settings) -> None:
     try:
         require_tokens(settings, service.has_tokens)
         service.warm()
+        leave_alone_what_is_loaded()
         uvicorn.run(
             make_app(service, settings, metrics=metrics, record=None if usage is None else usage.record),
             host=settings.mcp_host,

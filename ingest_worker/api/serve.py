@@ -13,6 +13,7 @@ from ingest_worker.api.guard import check_binding
 from ingest_worker.api.waking import BackgroundWake
 from ingest_worker.jobs.celery_app import make_app
 from ingest_worker.jobs.wake import celery_wake
+from shared.collector import leave_alone_what_is_loaded
 from shared.config import Settings
 from shared.credentials import any_credential
 from shared.database import check_schema, open_pool, reachable
@@ -62,6 +63,7 @@ def run_api(settings: Settings) -> None:
         # uvicorn raises the signal that stopped it once more when it is done; by then there is nothing left to stop.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)
+        leave_alone_what_is_loaded()
         log.info("api_listening", host=settings.api_host, port=listener.getsockname()[1])
         server.run(sockets=[listener])
         wake.close()
