@@ -10,6 +10,7 @@ import functools
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any
 
 import anyio
@@ -18,11 +19,18 @@ from mcp import Client
 
 from infra.local.postgres import EmbeddedPostgres
 from infra.local.runtime import attach
-from query_server.assembly import open_service
+from query_server.assembly import open_service, reader_url
+from query_server.retrieve.encode import Encoder
+from query_server.service import SearchService
+from query_server.snapshot import Snapshots
 from shared.config import load_settings
+from shared.database import open_pool
+from shared.embedding.open import open_embedder
+from shared.embedding.protocol import Role, Vectors
 from tests.bench.figures import spread
 from tests.bench.ingesting import is_there, make_corpus, run_peer, stub, stub_settings
 from tests.bench.instance import Instance, running
+from tests.bench.stub_embedder import embed
 
 QUERIES = 100
 SEARCHING_PEERS = ("langchain", "llama-index", "haiku.rag")
@@ -50,6 +58,10 @@ def hybrid_latency() -> list[dict[str, Any]]:
                 **spread(_through_code(made, queries)),
             },
             {"measure": "the peers' queries through the code, ms", **spread(_through_code(made, markers))},
+            {
+                "measure": "the same, the embedder in the process as langchain's and llama-index's, ms",
+                **spread(_without_embedder(made, markers)),
+            },
             {"measure": "hybrid query through MCP over HTTP, ms", **spread(_through_mcp(made, queries))},
         ]
         rows += [_peer(name) for name in SEARCHING_PEERS]
@@ -78,6 +90,24 @@ def _through_code(made: Instance, queries: Sequence[str]) -> list[float]:
     settings, _ = load_settings(made.environment)
     with open_service(attach(settings)) as service:
         service.search(queries[0])
+        return [_milliseconds(functools.partial(service.search, query)) for query in queries]
+
+
+def _without_embedder(made: Instance, queries: Sequence[str]) -> list[float]:
+    settings, _ = load_settings(made.environment)
+    attached = attach(settings)
+    fingerprint = open_embedder(attached).fingerprint
+
+    class InProcess:
+        def __init__(self) -> None:
+            self.fingerprint = fingerprint
+
+        def embed(self, texts: Sequence[str], role: Role) -> Vectors:
+            return embed(list(texts))
+
+    snapshots = Snapshots(lambda: open_pool(reader_url(attached), name="query", size=1, as_reader=True, check=False))
+    with closing(SearchService(snapshots, Encoder(InProcess, patient=True), rescan_seconds=lambda: 300.0)) as service:
+        service.search("warm")
         return [_milliseconds(functools.partial(service.search, query)) for query in queries]
 
 
