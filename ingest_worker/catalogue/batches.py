@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 from typing import Any, LiteralString
 
 from psycopg import Connection
@@ -176,18 +175,6 @@ def ordered(connection: Connection[Any], document_id: uuid.UUID, audience_id: in
     rows = connection.execute(_ORDERED, values).fetchall()
     own = frozenset(chunk for chunk, is_own in rows if is_own)
     return Ordered(own=own, others=frozenset(chunk for chunk, _ in rows) - own)
-
-
-_RESERVED: LiteralString = """
-    SELECT coalesce(sum(tokens), 0)::bigint AS tokens, coalesce(sum(money), 0) AS money FROM docwell.context_order
-    WHERE %(document)s::uuid IS NULL OR document_id = %(document)s
-"""
-
-
-def reserved(connection: Connection[Any], document_id: uuid.UUID | None = None) -> Spent:
-    """What is ordered and not yet in the ledger: of all documents, or of one."""
-    with connection.cursor(row_factory=class_row(Spent)) as cursor:
-        return cursor.execute(_RESERVED, {"document": document_id}).fetchone() or Spent(tokens=0, money=Decimal(0))
 
 
 def forget(connection: Connection[Any], documents: Collection[uuid.UUID]) -> None:
