@@ -31,6 +31,7 @@ from query_server.retrieve.scope import measure
 from query_server.retrieve.semantic import active_space, semantic_leg
 from query_server.service import SearchService, utc_now
 from query_server.snapshot import Snapshots
+from shared.collector import leave_alone_what_is_loaded
 from shared.database import open_pool
 from shared.embedding.protocol import Role, Vectors
 from shared.query_terms import query_terms
@@ -127,6 +128,7 @@ def _serving(reader_url: str, questions: Questions) -> Iterator[tuple[SearchServ
         for opened in (snapshots, for_clients):
             with opened.open(LOCAL) as connection:
                 pids.append(connection.info.backend_pid)
+        leave_alone_what_is_loaded()  # as a server does when it is about to serve
         yield service, snapshots, pids
     finally:
         service.close()
