@@ -84,11 +84,11 @@ class QueryTerms:
 
     `text` is the query itself, NFKC. `terms` are distinct, in the query's order, other spellings of words last. `identifiers` are
     those of them that stand for a whole identifier: a passage that holds one is an exact hit; `identifier_names` are these as
-    they were written. `phrases` are the quoted parts, folded as `fold_phrase` folds a text, and `phrase_terms` the numbers of the
-    terms that every text with the phrase holds, for each phrase. `figures` are the numbers in it as they were written, each with
-    the terms of which a text that gives this number holds one. A query is `bare` when it is nothing but identifiers, numbers and
-    quoted phrases. `needs` are, for a brief query with a number or an identifier in it, the forms of each of its words: a text
-    that holds one form of every word holds all that was asked for.
+    they were written. `phrases` are the quoted parts, folded as `fold_phrase` folds a text, `phrase_names` as they were written,
+    and `phrase_terms` the numbers of the terms that every text with the phrase holds, for each phrase. `figures` are the numbers
+    in it as they were written, each with the terms of which a text that gives this number holds one. A query is `bare` when it is
+    nothing but identifiers, numbers and quoted phrases. `needs` are, for a brief query with a number or an identifier in it, the
+    forms of each of its words: a text that holds one form of every word holds all that was asked for.
     """
 
     text: str
@@ -97,6 +97,7 @@ class QueryTerms:
     phrases: tuple[str, ...]
     phrase_terms: tuple[tuple[int, ...], ...]
     identifier_names: tuple[str, ...] = ()
+    phrase_names: tuple[str, ...] = ()
     figures: tuple[tuple[str, frozenset[int]], ...] = ()
     bare: bool = False
     needs: tuple[frozenset[int], ...] = ()
@@ -153,6 +154,7 @@ def query_terms(query: str) -> QueryTerms:
         phrases=tuple(phrases),
         phrase_terms=tuple(phrases.values()),
         identifier_names=tuple(names.values()),
+        phrase_names=tuple({fold_phrase(phrase): " ".join(phrase.split()) for phrase in quoted if fold_phrase(phrase)}.values()),
         figures=tuple((token, _readings(token)) for token in dict.fromkeys(tokens) if _readings(token)),
         bare=bool(tokens) and all(map(_names_one_thing, tokens_of(_QUOTED.sub(" ", query)))),
         needs=_needs(kept),
@@ -184,7 +186,8 @@ def _asked(token: str) -> Iterator[tuple[str, TermKind]]:
 def _needs(kept: Sequence[str]) -> tuple[frozenset[int], ...]:
     """For each word of a brief query its forms; of a run without spaces each pair. None where no word names one thing."""
     words = list(dict.fromkeys(kept))
-    if not 1 < len(words) <= MOST_BRIEF or not any(map(_names_one_thing, words)):
+    # Not by its humps: a query in lower case is the same one.
+    if not 1 < len(words) <= MOST_BRIEF or not any(_names_one_thing(word.casefold()) for word in words):
         return ()
     needs: list[frozenset[int]] = []
     for word in words:

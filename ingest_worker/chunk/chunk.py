@@ -26,8 +26,8 @@ _SHORT: Final = 3
 """Chunks that a short document fills: there a page that moves changes no more of them than an edit may."""
 _LITTLE: Final = 3
 """A page that fills less than one in so many of a chunk is a slide or a form: its text does not run on to the next."""
-_CHARS: Final = 4
-"""Characters of a token, about."""
+_BYTES: Final = 4
+"""Bytes of a token, about: four letters, or a little more than one ideograph."""
 
 
 def chunk_document(
@@ -108,8 +108,8 @@ def _pages_are_borders(elements: Sequence[Element], sizes: Sizes) -> bool:
     """
     texts = [element for element in elements if element.span.page_start is not None]
     pages = len({(element.span.attachment, element.span.page_start) for element in texts})
-    most = max(_SHORT * sizes.target, pages * sizes.target // _LITTLE) * _CHARS
-    return pages > 1 and sum(len(element.text) for element in texts) <= most
+    most = max(_SHORT * sizes.target, pages * sizes.target // _LITTLE) * _BYTES
+    return pages > 1 and sum(len(element.text.encode("utf-8", "replace")) for element in texts) <= most
 
 
 def _rank_after(run: list[Unit], element: Element, *, by_page: bool = False) -> int | None:

@@ -51,7 +51,7 @@ def find_absent(
         return NONE_ABSENT
     exact = any(hit.exact for hit in hits)
     if query.bare and not exact and (query.phrases or not any(hit.coverage >= _WHOLE for hit in hits)):
-        return Absent(names=(*wanted, *query.phrases), alone=True)
+        return Absent(names=(*wanted, *query.phrase_names), alone=True)
     numbers = [number for readings in wanted.values() for number in readings]
     counted = cache.get((scope.audiences, scope.index_version), numbers)
     found = {number for number, chunks in counted.items() if chunks}
@@ -65,14 +65,15 @@ def find_absent(
 
 
 def _absent_phrases(connection: Connection[Any], query: QueryTerms, hits: Sequence[KeywordHit]) -> Sequence[str]:
-    """The phrases that no hit holds. Exact hits come first, so where there are others besides, all of them are here."""
+    """The phrases that no hit holds, as they were written. Exact hits come first: where others follow, all of them are here."""
     exact = [hit.key for hit in hits if hit.exact]
     if not query.phrases or not exact:
-        return query.phrases
+        return query.phrase_names
     if len(exact) == len(hits) >= _MOST_SURE:
         return ()
     texts = read_folded(connection, exact).values()
-    return [phrase for phrase in query.phrases if not any(phrase in text for text in texts)]
+    named = zip(query.phrase_names, query.phrases, strict=True)
+    return [name for name, phrase in named if not any(phrase in text for text in texts)]
 
 
 def _wanted(query: QueryTerms) -> dict[str, set[int]]:

@@ -62,7 +62,7 @@ def run_legs(
     if request.mode != "semantic":
         keyword = keyword_leg(connection, scope, request.filters, asked, limit=depth, cache=frequencies)
         absent = find_absent(connection, scope, asked, keyword, frequencies)
-        spelled = find_spelled(connection, [name for name in absent.names if name not in asked.phrases], keyword)
+        spelled = find_spelled(connection, [name for name in absent.names if name not in asked.phrase_names], keyword)
         if spelled:
             keyword = as_exact(keyword, spelled)
             absent = but_spelled(find_absent(connection, scope, asked, keyword, frequencies), spelled)

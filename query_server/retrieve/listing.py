@@ -191,11 +191,15 @@ def _at_path(connection: Connection[Any], path: str) -> PathStatus:
 
 def _warnings(by_state: dict[str, int], scope: Scope) -> list[Notice]:
     sentences = {
-        "needs_ocr": "documents are images without text and cannot be searched until they are read by OCR.",
-        "partial": "documents are searchable only in part: some of their pages have no text.",
-        "failed": "documents could not be indexed; list_documents with state=failed gives the reasons.",
+        "needs_ocr": "Pictures without text, which cannot be searched until they are read by OCR: {}.",
+        "partial": "Searchable only in part, since some pages have no text: {}.",
+        "failed": "Could not be indexed: {}; list_documents with state=failed gives the reasons.",
     }
-    found = [Notice(code=state, message=f"{by_state[state]} {text}") for state, text in sentences.items() if by_state.get(state)]
+    found = [
+        Notice(code=state, message=sentence.format(by_state[state]))
+        for state, sentence in sentences.items()
+        if by_state.get(state)
+    ]
     if scope.stale:
         found.append(Notice(code="stale", message="At least one folder was not completely looked through for a long time."))
     return found

@@ -13,7 +13,7 @@ from query_server.retrieve.phrases import read_texts
 from shared.lexical import term_places
 from shared.query_terms import QueryTerms
 
-MOST_READ = 30
+MOST_READ = 20
 """Passages with all words that are looked into, the best ones."""
 
 _REACH = 8

@@ -79,6 +79,8 @@ def _schema_parts(schema: Any) -> Iterator[dict[str, Any]]:
 def test_tools_are_read_only_and_their_schemas_plain(service: SearchService) -> None:
     tools = _run(DocwellServer(service), lambda client: client.list_tools()).tools
     assert [tool.name for tool in tools] == TOOLS
+    # Beyond its own limit Claude Code shows a file name instead of the text.
+    assert {tool.name: tool.meta for tool in tools if tool.meta} == {"read_document": {"anthropic/maxResultSizeChars": 400_000}}
     for tool in tools:
         assert tool.annotations.read_only_hint
         assert tool.annotations.destructive_hint is False
@@ -113,7 +115,7 @@ def test_the_arguments_are_those_of_the_contract(service: SearchService) -> None
         "mode": "hybrid",
         "max_tokens": 4000,
     }
-    assert [tools["read_document"]["properties"]["max_tokens"]["default"]] == [8000]
+    assert tools["read_document"]["properties"]["max_tokens"]["default"] == 8000
     assert list(tools["read_document"]["properties"]) == [
         "document_id",
         "page_start",

@@ -197,3 +197,10 @@ def test_a_page_with_hardly_any_text_and_a_sentence_that_goes_on_stay_with_their
     assert (chunk.span.page_start, chunk.span.page_end) == (1, 2)
     [chunk] = _chunks("a.txt", f"{_prose(9)} The sentence\fgoes on over the page. {_prose(9)}")
     assert (chunk.span.page_start, chunk.span.page_end) == (1, 2)
+
+
+@pytest.mark.parametrize("sentence", ["These pages are full of a text that goes on and on. ", "本页写满了文字，下一页接着写。"])
+def test_full_pages_of_a_long_text_are_no_borders(sentence: str) -> None:
+    page = sentence * (2400 // len(sentence.encode()))
+    chunks = _chunks("a.txt", "\f".join(f"{number}. {page}" for number in range(1, 31)))
+    assert any(chunk.span.page_start != chunk.span.page_end for chunk in chunks)
