@@ -5,73 +5,41 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
+
 from ingest_worker.catalogue import events
-from ingest_worker.catalogue.held import count_held
-from ingest_worker.catalogue.source_state import approve_deletes
-from ingest_worker.catalogue.sources import Source, get_source
 from ingest_worker.jobs import table as jobs
 from ingest_worker.pipeline import Tools, run_job
 from ingest_worker.sources.confluence import open_source
-from ingest_worker.sources.pace import Limiter
-from ingest_worker.sources.prepare import prepare_remote
-from ingest_worker.sources.sync import RemoteSync
+from ingest_worker.sources.protocol import Source
 from shared.config import ConfluenceSettings, Settings
-from shared.database import Pool, open_pool
+from shared.database import open_pool
 from tests.confluence_stand_in import StandIn
 from tests.confluence_wiki import Hands, Json, Thing
+from tests.following import Following
 
 Event = tuple[str, Json]
 
 
 @dataclass(kw_only=True)
-class Followed:
+class Followed(Following[ConfluenceSettings]):
     """A site that is followed as the source `wiki`."""
 
     site: StandIn
     hands: Hands
-    pool: Pool
-    general: Settings
-    settings: ConfluenceSettings
-    stop: threading.Event = field(default_factory=threading.Event)
-    _sync: RemoteSync | None = None
 
-    @property
-    def source(self) -> Source:
-        with self.pool.connection() as connection:
-            found = get_source(connection, self.settings.name)
-        assert found is not None
-        return found
+    def now(self) -> datetime:
+        """See `Following`."""
+        return self.hands()
 
-    @property
-    def sync(self) -> RemoteSync:
-        """The engine; made anew after `restart`."""
-        if self._sync is None:
-            with self.pool.connection() as connection:
-                source = prepare_remote(connection, self.settings, self.general)
-                events.give_back(connection, source.source_id)
-            self._sync = RemoteSync(
-                self.settings,
-                self.general,
-                self.pool,
-                lambda _: None,
-                limiter=Limiter(1e9),
-                stop=self.stop,
-                opener=open_source,
-                clock=self.hands,
-            )
-        return self._sync
-
-    def restart(self) -> None:
-        """The process ends and begins again."""
-        if self._sync is not None:
-            self._sync.close()
-        self._sync = None
+    def open(self, settings: ConfluenceSettings, *, client: httpx.Client, clock: Any) -> Source:
+        """See `Following`."""
+        return open_source(settings, client=client, clock=clock)
 
     def settle(self, *, rounds: int = 200) -> None:
         """Do what is due until nothing is; time passes while the site asks to be left alone."""
@@ -116,18 +84,6 @@ class Followed:
         told, self.site.wiki.events = self.site.wiki.events, []
         self.tell(told)
         self.settle()
-
-    def approve(self) -> None:
-        """Let go what is held, as a person does."""
-        with self.pool.connection() as connection:
-            count, as_of = count_held(connection, self.source.source_id)
-            if count:
-                approve_deletes(connection, self.settings.name, as_of=as_of)
-
-    def rows(self, query: str, *values: Any) -> list[Any]:
-        """What a query gives."""
-        with self.pool.connection() as connection:
-            return connection.execute(query, values).fetchall()
 
     def work(self, tools: Tools) -> list[str]:
         """Do all jobs that are due; returns what came of them."""

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import pytest
 
 from ingest_worker.sources.protocol import CursorExpired, Item
 from ingest_worker.sources.sharepoint import SharePointSource, open_source
 from ingest_worker.sources.sharepoint.permissions import readers_of
-from shared.errors import TransientError
+from shared.errors import PermanentError, TransientError
 from shared.source_settings import SharePointSettings
 from tests.graph_drives import StandInDrive, StandInSite, Thing
 from tests.graph_stand_in import CLIENT_ID, SECRET, StandInGraph
@@ -133,3 +134,18 @@ def _content(drive: StandInDrive, thing: Thing) -> str:
 def expected_readers(drive: StandInDrive, thing: Thing, site: StandInSite, graph: StandInGraph) -> tuple[str, ...]:
     """Who may read a thing."""
     return readers_of(drive.effective(thing), site=f"{site.host}{site.path}", organization_links=False, now=graph.now)
+
+
+def calls(graph: StandInGraph, text: str) -> int:
+    return sum(text in call for call in graph.calls)
+
+
+def refused(graph: StandInGraph, match: str, **values: object) -> str:
+    """What a listing with these settings is refused with."""
+    with asking(graph, **values) as source, pytest.raises(PermanentError, match=match) as caught:
+        list(source.everything())
+    return str(caught.value)
+
+
+def key(drive: StandInDrive, item_id: str) -> str:
+    return f"{drive.drive_id}/{item_id}"

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
 
 from ingest_worker.catalogue import documents as catalogue
-from ingest_worker.catalogue import events, remotes
-from ingest_worker.catalogue.held import count_held
-from ingest_worker.catalogue.remotes import Remote
-from ingest_worker.catalogue.source_state import approve_deletes
-from ingest_worker.catalogue.sources import get_source
 from ingest_worker.intake.read import read_content
-from ingest_worker.sources.pace import Limiter
-from ingest_worker.sources.prepare import prepare_remote
 from ingest_worker.sources.protocol import Source
 from ingest_worker.sources.sharepoint import open_source
-from ingest_worker.sources.sync import RemoteSync
 from shared.config import Settings
-from shared.database import Pool, open_pool
+from shared.database import open_pool
 from shared.source_settings import SharePointSettings
+from tests.following import Following
 from tests.graph_asking import expected_readers, settings_of
 from tests.graph_stand_in import StandInGraph
 
@@ -35,55 +26,25 @@ Index = dict[str, tuple[bytes | None, tuple[str, ...] | None]]
 
 
 @dataclass(kw_only=True)
-class FollowedGraph:
+class FollowedGraph(Following[SharePointSettings]):
     """The engine of one source, with the stand-in's clock."""
 
     graph: StandInGraph
-    pool: Pool
-    general: Settings
-    settings: SharePointSettings
-    _sync: RemoteSync | None = None
-    _stop: threading.Event = field(default_factory=threading.Event)
 
-    @property
-    def sync(self) -> RemoteSync:
-        """The engine; made anew after `restart`."""
-        if self._sync is None:
-            with self.pool.connection() as connection:
-                source = prepare_remote(connection, self.settings, self.general)
-                events.give_back(connection, source.source_id)
-            self._sync = RemoteSync(
-                self.settings,
-                self.general,
-                self.pool,
-                lambda _: None,
-                limiter=Limiter(100_000.0),
-                stop=self._stop,
-                opener=self._open,
-                clock=lambda: self.graph.now,
-            )
-        return self._sync
+    def now(self) -> datetime:
+        """See `Following`."""
+        return self.graph.now
 
-    def _open(self, settings: SharePointSettings, *, client: httpx.Client, clock: Any) -> Source:
+    def open(self, settings: SharePointSettings, *, client: httpx.Client, clock: Any) -> Source:
+        """See `Following`."""
         # What the engine's client adds is a wait of real seconds when it is told to wait; time is the stand-in's here.
         client.event_hooks = {"request": [], "response": []}
         return open_source(settings, client=client, clock=clock)
 
-    def restart(self, **settings: Any) -> None:
-        """The process ends and begins again, with other settings if some are given."""
-        if self._sync is not None:
-            self._sync.close()
-        self._sync = None
-        if settings:
-            self.settings = SharePointSettings.model_validate(self.settings.model_dump() | settings)
-
     def settle(self, seconds: float = 0.0) -> None:
         """Let time pass, then do what is due until nothing is."""
         self.graph.pass_time(timedelta(seconds=seconds))
-        for _ in range(50):
-            if not self.sync.tick():
-                return
-        raise AssertionError("it does not come to rest")
+        self.do_what_is_due()
 
     def changes(self) -> None:
         """Follow changes, as every two minutes."""
@@ -92,35 +53,8 @@ class FollowedGraph:
     def whole(self) -> None:
         """Look at everything, as after a day; a person approves what is held."""
         self.settle(self.settings.full_sync_seconds + 1)
-        with self.pool.connection() as connection:
-            held, as_of = count_held(connection, self.source_id)
-            if held:
-                approve_deletes(connection, self.settings.name, as_of=as_of)
-        if held:
+        if self.approve():
             self.settle(self.settings.sync_seconds + 1)
-
-    @property
-    def source_id(self) -> int:
-        with self.pool.connection() as connection:
-            found = get_source(connection, self.settings.name)
-        assert found is not None
-        return found.source_id
-
-    @property
-    def remote(self) -> Remote:
-        with self.pool.connection() as connection:
-            found = remotes.find_remote(connection, self.source_id)
-        assert found is not None
-        return found
-
-    def rows(self, query: str, *values: Any) -> list[Any]:
-        """What a query gives."""
-        with self.pool.connection() as connection:
-            return connection.execute(query, values).fetchall()
-
-    def documents(self) -> dict[str, uuid.UUID]:
-        """Document by path, without what is deleted."""
-        return dict(self.rows("SELECT path, document_id FROM docwell.document WHERE state <> 'deleted' ORDER BY path"))
 
     def index(self) -> Index:
         """What a worker would read, and who may read it."""

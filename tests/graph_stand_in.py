@@ -315,6 +315,15 @@ class StandInGraph(GraphSubscriptions):
 
 
 @contextmanager
+def one_library() -> Iterator[StandInGraph]:
+    """A tenant with one site that has one library, listening."""
+    stand_in = StandInGraph()
+    stand_in.drive(stand_in.site())
+    with standing_in(stand_in) as serving:
+        yield serving
+
+
+@contextmanager
 def standing_in(graph: StandInGraph) -> Iterator[StandInGraph]:
     """Serve it; `url` and `download_url` are its addresses."""
     servers = [

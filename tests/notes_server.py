@@ -59,6 +59,11 @@ class Notes:
                 self.notes[key] = replace(before, text=text, path=path or before.path, text_version=version, **more)
             self.journal.append(key)
 
+    def fill(self, count: int) -> None:
+        """Make so many notes: `n000`, `n001`, …"""
+        for number in range(count):
+            self.write(f"n{number:03}", f"text {number}")
+
     def change(self, key: str, **facts: Any) -> None:
         """Change what is said of a note."""
         with self.lock:

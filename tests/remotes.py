@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
+
 from ingest_worker.catalogue import documents as catalogue
-from ingest_worker.catalogue import events, remotes
-from ingest_worker.catalogue.held import count_held
-from ingest_worker.catalogue.remotes import Remote
-from ingest_worker.catalogue.source_state import approve_deletes, request_sweep
-from ingest_worker.catalogue.sources import Source, get_source
+from ingest_worker.catalogue import events
+from ingest_worker.catalogue.source_state import request_sweep
 from ingest_worker.intake.read import read_content
-from ingest_worker.sources.pace import Limiter
-from ingest_worker.sources.prepare import prepare_remote
-from ingest_worker.sources.sync import RemoteSync
+from ingest_worker.sources.protocol import Source
 from shared.config import OtherSettings, Settings
-from shared.database import Pool, open_pool
+from shared.database import open_pool
 from tests.example_source import open_source
+from tests.following import Following
 from tests.notes_server import TOKEN, Notes
 
 
@@ -41,56 +37,23 @@ class Clock:
 
 
 @dataclass(kw_only=True)
-class Followed:
+class Followed(Following[OtherSettings]):
     """A notes server that is followed as the source `notes`."""
 
     notes: Notes
-    pool: Pool
-    general: Settings
-    settings: OtherSettings
     clock: Clock = field(default_factory=lambda: Clock(now=datetime.now(UTC)))
-    woken: list[int] = field(default_factory=list)
-    stop: threading.Event = field(default_factory=threading.Event)
-    _sync: RemoteSync | None = None
 
-    @property
-    def source(self) -> Source:
-        with self.pool.connection() as connection:
-            found = get_source(connection, self.settings.name)
-        assert found is not None
-        return found
+    def now(self) -> datetime:
+        """See `Following`."""
+        return self.clock()
 
-    @property
-    def remote(self) -> Remote:
-        with self.pool.connection() as connection:
-            found = remotes.find_remote(connection, self.source.source_id)
-        assert found is not None
-        return found
-
-    @property
-    def sync(self) -> RemoteSync:
-        """The engine; made anew after `restart`."""
-        if self._sync is None:
-            with self.pool.connection() as connection:
-                source = prepare_remote(connection, self.settings, self.general)
-                events.give_back(connection, source.source_id)
-            self._sync = RemoteSync(
-                self.settings,
-                self.general,
-                self.pool,
-                self.woken.append,
-                limiter=Limiter(100_000.0),
-                stop=self.stop,
-                opener=open_source,
-                clock=self.clock,
-            )
-        return self._sync
+    def open(self, settings: OtherSettings, *, client: httpx.Client, clock: Any) -> Source:
+        """See `Following`."""
+        return open_source(settings, client=client, clock=clock)
 
     def restart(self, **settings: Any) -> None:
         """The process ends and begins again, with other settings if some are given."""
-        if self._sync is not None:
-            self._sync.close()
-        self._sync = None
+        super().restart()
         table = self.settings.model_dump() | {"options": self.settings.options} | settings
         self.settings = OtherSettings.model_validate(table)
 
@@ -102,10 +65,7 @@ class Followed:
     def settle(self, forward: float = 0.0) -> None:
         """Let time pass, then do what is due until nothing is."""
         self.clock.forward(forward)
-        for _ in range(50):
-            if not self.sync.tick():
-                return
-        raise AssertionError("it does not come to rest")
+        self.do_what_is_due()
 
     def whole(self) -> None:
         """Look at everything, as after a day."""
@@ -116,25 +76,10 @@ class Followed:
         with self.pool.connection() as connection:
             request_sweep(connection, self.settings.name)
 
-    def approve(self) -> None:
-        """Let go what is held, as a person does."""
-        with self.pool.connection() as connection:
-            _, as_of = count_held(connection, self.source.source_id)
-            approve_deletes(connection, self.settings.name, as_of=as_of)
-
     def event(self, body: str) -> None:
         """An event comes."""
         with self.pool.connection() as connection:
             events.store(connection, source_id=self.source.source_id, kind="", delivery_id=None, body=body.encode())
-
-    def rows(self, query: str, *values: Any) -> list[Any]:
-        """What a query gives."""
-        with self.pool.connection() as connection:
-            return connection.execute(query, values).fetchall()  # type: ignore[arg-type]
-
-    def documents(self) -> dict[str, uuid.UUID]:
-        """Document by path, without what is deleted."""
-        return dict(self.rows("SELECT path, document_id FROM docwell.document WHERE state <> 'deleted' ORDER BY path"))
 
     def texts(self) -> dict[str, str]:
         """What a worker reads, by path."""

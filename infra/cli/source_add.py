@@ -188,7 +188,9 @@ def print_preview(name: str, found: Mapping[str, Any]) -> None:
         ("by ending", endings),
         *((field.replace("_", " "), found[field]) for field in ("too_large", "restricted")),
         *((field, found[field]) for field in ("new", "changed", "facts", "moved", "unchanged", "gone")),
+        ("could not be told", found["failed"] or None),
         ("the first", ", ".join(found["examples"])),
+        *(("failed", failure) for failure in found["failures"]),
     ]
     output.print_facts([(label, value) for label, value in facts if value not in (None, "")])
 

@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, version
+from ipaddress import ip_address
 
 import httpx
 
+from ingest_worker.intake.addresses import host_of, refusal, shown
 from shared.config import ConnectionSettings
+from shared.errors import PermanentError
 
 OPENS_AFTER = 5
 """So many failures in a row open the breaker: then people are told, and the pauses are minutes."""
@@ -122,12 +125,14 @@ def make_client(
 ) -> httpx.Client:
     """An HTTP client whose every request waits for its turn. A `Retry-After` holds back all requests of the account.
 
-    It follows no redirects by itself, so that no secret goes to another host unseen.
+    It follows no redirects by itself, so that no secret goes to another host unseen; and it asks no address where a cloud keeps
+    its metadata, whatever a redirect or a link of the other side says.
     """
 
-    def before(_: httpx.Request) -> None:
+    def before(request: httpx.Request) -> None:
         if stop.is_set():
             raise Stopped
+        _refuse_metadata(request.url)
         limiter.take(stop)
 
     def after(response: httpx.Response) -> None:
@@ -141,6 +146,16 @@ def make_client(
         headers=_headers(),
         event_hooks={"request": [before], "response": [after]},
     )
+
+
+def _refuse_metadata(url: httpx.URL) -> None:
+    try:
+        ip_address(host_of(url))
+    except ValueError:
+        return  # a name
+    reason = refusal(host_of(url), private=True)
+    if reason is not None:
+        raise PermanentError(f"{shown(url)} is not asked: {reason}. No source is there.", code="address_refused")
 
 
 def _headers() -> Mapping[str, str]:

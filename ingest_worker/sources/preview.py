@@ -21,7 +21,8 @@ class Preview:
     """What a listing came to. `size` is in bytes, of those things that tell theirs; `whole`: it was listed to its end.
 
     `new`, `changed` (their bytes), `facts` (only what is said of them), `moved`, `unchanged` and `gone` compare with what is
-    known; `gone` is None when the listing was not whole.
+    known; `gone` is None when the listing was not whole. `failed` counts things that the source did not tell of, and what could
+    not be listed; `failures` says why, for some.
     """
 
     items: int
@@ -37,6 +38,8 @@ class Preview:
     unchanged: int
     gone: int | None
     whole: bool
+    failed: int
+    failures: tuple[str, ...]
     examples: tuple[str, ...]
 
 
@@ -58,10 +61,13 @@ def preview(
     endings: Counter[str] = Counter()
     seen: set[str] = set()
     examples: list[str] = []
+    failures: list[str] = []
     total, whole = None, True
     for batch in source.everything():
         total = batch.total if batch.total is not None else total
         stored = known([item.key for item in batch.items])
+        counts["failed"] += len(batch.failed)
+        failures += [f"{one.path or one.key}: {one.error}" for one in batch.failed[: EXAMPLES - len(failures)]]
         for item in batch.items:
             if item.key in seen:
                 continue
@@ -90,8 +96,10 @@ def preview(
         facts=counts["facts"],
         moved=counts["moved"],
         unchanged=counts["unchanged"],
-        gone=max(0, known_total - present) if whole else None,
+        gone=max(0, known_total - present) if whole and not counts["failed"] else None,
         whole=whole,
+        failed=counts["failed"],
+        failures=tuple(failures),
         examples=tuple(examples),
     )
 

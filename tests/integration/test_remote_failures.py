@@ -60,12 +60,6 @@ def failures(followed: FollowedGraph | FollowedSite) -> list[tuple[str, str]]:
     return [(path, code) for path, code in rows]
 
 
-def do_what_is_due(wiki: FollowedSite) -> None:
-    """Without letting time pass for what is tried again later."""
-    while wiki.sync.tick():
-        pass
-
-
 @pytest.mark.parametrize(("status", "code", "wait"), [(403, "forbidden", 7 * HOURS), (500, "graph_failed", 600)])
 def test_a_file_whose_permissions_are_hidden_is_told_and_the_others_are_taken(
     library: FollowedGraph, graph: StandInGraph, status: int, code: str, wait: float
@@ -157,7 +151,7 @@ def test_a_page_whose_restrictions_are_hidden_is_told_and_the_others_are_taken(w
     # So many that they are asked for page by page.
     site.wiki.restrict(home, *(site.wiki.person(f"p{number}").account_id for number in range(130)))
     site.fault("error", f"/content/{home.thing_id}/restriction", times=10**6, status=403)
-    do_what_is_due(wiki)
+    wiki.do_what_is_due()
     assert {kept.path for kept in wiki.kept().values()} == {"ENG/Other.md"}
     assert {code for _, code in failures(wiki)} == {"forbidden"}
     assert wiki.rows("SELECT cursor IS NOT NULL, failures FROM docwell.remote") == [(True, 0)]
@@ -178,7 +172,7 @@ def test_attachments_that_may_not_be_listed_stay_and_are_listed_later(wiki: Foll
     site.wiki.attach(page, "new.txt", b"new")
     site.fault("error", rf"/{page.thing_id}/(child/attachment|attachments)$", times=10**6, status=403)
     wiki.hands.go(seconds=wiki.settings.full_sync_seconds + 1)
-    do_what_is_due(wiki)
+    wiki.do_what_is_due()
     paths = {kept.path for kept in wiki.kept().values()}
     assert {"ENG/Page/plan.txt", "ENG/Page.md", "ENG/Other.md"} == paths - {"ENG/Page/new.txt"}
     assert other.is_there
@@ -201,7 +195,7 @@ def test_one_page_that_breaks_its_batch_of_changes_is_told_alone(wiki: FollowedS
     wanted = rf"/content/{bad}$" if site.deployment == "data_center" else r"^never$"
     site.fault("error", wanted, times=10**6, status=403)
     wiki.hands.go(seconds=wiki.settings.sync_seconds + 1)
-    do_what_is_due(wiki)
+    wiki.do_what_is_due()
     changed = {key for key, kept in wiki.kept().items() if kept.sha256 != before[key].sha256}
     expected = {str(page.thing_id) for page in pages}
     assert changed == (expected - {str(bad)} if site.deployment == "data_center" else expected)

@@ -54,7 +54,7 @@ def followed(database: Database, graph: StandInGraph) -> Iterator[FollowedGraph]
 
 def renewer(followed: FollowedGraph) -> Renewer:
     settings = Settings.model_validate({"sources": [followed.settings]})
-    return Renewer(settings, followed.pool, stop=threading.Event(), opener=followed._open, clock=lambda: followed.graph.now)
+    return Renewer(settings, followed.pool, stop=threading.Event(), opener=followed.open, clock=followed.now)
 
 
 def renewals(graph: StandInGraph) -> int:

@@ -23,13 +23,8 @@ def followed(database: Database, notes: Notes) -> Iterator[Followed]:
         yield opened
 
 
-def _fill(notes: Notes, count: int) -> None:
-    for number in range(count):
-        notes.write(f"n{number:03}", f"text {number}")
-
-
 def test_the_first_listing_takes_everything_with_its_bytes_and_a_job_each(followed: Followed) -> None:
-    _fill(followed.notes, 12)
+    followed.notes.fill(12)
     followed.settle()
     assert followed.texts() == {f"n{number:03}.md": f"text {number}" for number in range(12)}
     assert (followed.jobs(), sum(followed.woken)) == (12, 12)
@@ -38,7 +33,7 @@ def test_the_first_listing_takes_everything_with_its_bytes_and_a_job_each(follow
 
 
 def test_nothing_is_read_and_nothing_asked_for_when_nothing_has_changed(followed: Followed) -> None:
-    _fill(followed.notes, 12)
+    followed.notes.fill(12)
     followed.settle()
     followed.finish_jobs()
     followed.notes.asked.clear()
@@ -48,7 +43,7 @@ def test_nothing_is_read_and_nothing_asked_for_when_nothing_has_changed(followed
 
 
 def test_a_change_is_found_from_the_cursor_and_only_that_is_read(followed: Followed) -> None:
-    _fill(followed.notes, 12)
+    followed.notes.fill(12)
     followed.settle()
     followed.notes.asked.clear()
     followed.notes.write("n003", "changed")
@@ -134,7 +129,7 @@ def test_what_comes_back_is_the_document_that_it_was_wherever_it_stands(followed
 
 
 def test_what_did_not_come_in_a_whole_listing_is_gone(followed: Followed) -> None:
-    _fill(followed.notes, 12)
+    followed.notes.fill(12)
     followed.settle()
     del followed.notes.notes["n005"]  # no journal tells of it
     followed.settle(200)
@@ -145,7 +140,7 @@ def test_what_did_not_come_in_a_whole_listing_is_gone(followed: Followed) -> Non
 
 
 def test_a_listing_that_breaks_off_deletes_nothing_and_begins_again(followed: Followed) -> None:
-    _fill(followed.notes, 12)
+    followed.notes.fill(12)
     followed.settle()
     del followed.notes.notes["n011"]
     followed.clock.forward(followed.settings.full_sync_seconds + 1)
@@ -160,7 +155,7 @@ def test_a_listing_that_breaks_off_deletes_nothing_and_begins_again(followed: Fo
 
 
 def test_more_than_half_are_held_until_a_person_lets_them_go(followed: Followed) -> None:
-    _fill(followed.notes, 39)
+    followed.notes.fill(39)
     followed.settle()
     for number in range(20):
         followed.notes.delete(f"n{number:03}")
@@ -179,7 +174,7 @@ def test_more_than_half_are_held_until_a_person_lets_them_go(followed: Followed)
 
 
 def test_a_cursor_that_expired_leads_to_a_look_at_everything(followed: Followed) -> None:
-    _fill(followed.notes, 12)
+    followed.notes.fill(12)
     followed.settle()
     followed.notes.delete("n000")
     followed.notes.write("n001", "changed")
@@ -187,84 +182,6 @@ def test_a_cursor_that_expired_leads_to_a_look_at_everything(followed: Followed)
     followed.settle(200)
     assert "n000.md" not in followed.documents()
     assert followed.texts()["n001.md"] == "changed"
-
-
-def test_an_event_is_looked_at_without_waiting_for_the_next_question(followed: Followed) -> None:
-    _fill(followed.notes, 3)
-    followed.settle()
-    followed.notes.write("n001", "changed")
-    followed.notes.delete("n002")
-    followed.notes.asked.clear()
-    for _ in range(3):
-        followed.event("n001")
-    followed.event("n002")
-    followed.event("unknown")
-    followed.settle()
-    assert followed.texts() == {"n000.md": "text 0", "n001.md": "changed"}
-    assert followed.notes.asked["/notes/n001"] == 1
-    assert followed.rows("SELECT DISTINCT state FROM docwell.event") == [("handled",)]
-
-
-def test_an_event_that_only_rings_asks_for_what_changed(followed: Followed) -> None:
-    _fill(followed.notes, 3)
-    followed.settle()
-    followed.notes.write("n001", "changed")
-    followed.event("*")
-    followed.settle()
-    assert followed.texts()["n001.md"] == "changed"
-    assert followed.rows("SELECT state FROM docwell.event") == [("handled",)]
-
-
-def test_an_event_that_nobody_understands_is_given_up_and_costs_the_others_nothing(followed: Followed) -> None:
-    _fill(followed.notes, 2)
-    followed.settle()
-    with followed.pool.connection() as connection:
-        connection.execute(
-            "INSERT INTO docwell.event (source_id, body, body_sha256, attempts) VALUES (%s, %s, %s, 7)",
-            (followed.source.source_id, b"\xff", b"x"),
-        )
-    followed.notes.write("n001", "changed")
-    followed.event("n001")
-    followed.settle()
-    assert followed.texts()["n001.md"] == "changed"
-    assert followed.rows("SELECT state FROM docwell.event ORDER BY event_id") == [("dead",), ("handled",)]
-
-
-def test_events_that_come_while_the_source_is_away_wait_for_it(followed: Followed) -> None:
-    _fill(followed.notes, 2)
-    followed.settle()
-    followed.notes.write("n001", "changed")
-    followed.event("n001")
-    followed.notes.fail("/notes/n001", 0)
-    assert followed.tick()
-    assert followed.rows("SELECT state FROM docwell.event") == [("waiting",)]
-    followed.settle(10)
-    assert followed.texts()["n001.md"] == "changed"
-    assert followed.rows("SELECT state FROM docwell.event") == [("handled",)]
-
-
-def test_one_item_that_fails_costs_the_others_nothing_and_is_tried_again(followed: Followed) -> None:
-    _fill(followed.notes, 12)
-    followed.notes.fail("/notes/n003/text", 500)
-    followed.settle()
-    assert len(followed.documents()) == 11
-    assert followed.failures() == {"n003": "server_error"}
-    followed.settle(70)
-    assert len(followed.documents()) == 12
-    assert followed.failures() == {}
-
-
-@pytest.mark.parametrize("change", [{}, {"title": "Another"}])
-def test_a_thing_that_could_not_be_asked_for_once_is_settled_when_it_can(followed: Followed, change: dict[str, str]) -> None:
-    _fill(followed.notes, 2)
-    followed.settle()
-    followed.notes.fail("/notes/n001", 500)
-    followed.event("n001")
-    followed.settle()
-    assert followed.failures() == {"n001": "server_error"}
-    followed.notes.change("n001", **change)
-    followed.settle(70)
-    assert followed.failures() == {}
 
 
 def test_narrower_readers_apply_though_the_bytes_cannot_be_had(database: Database, notes: Notes) -> None:
@@ -296,91 +213,13 @@ def test_with_permissions_a_source_is_restricted_and_without_they_are_not_looked
 
 
 def test_permissions_that_are_turned_on_do_not_wait_for_a_listing(followed: Followed) -> None:
-    _fill(followed.notes, 3)
+    followed.notes.fill(3)
     followed.settle()
     followed.finish_jobs()
     followed.restart(permissions=True)
     before = followed.jobs()
     _ = followed.sync  # made anew, it brings the source's row up to date
     assert (before, followed.jobs()) == (0, 3)
-
-
-def test_whoever_waits_for_a_sweep_learns_that_it_failed_and_it_is_tried_again(followed: Followed) -> None:
-    _fill(followed.notes, 3)
-    followed.settle()
-    followed.request()
-    followed.notes.write("n001", "changed")
-    followed.notes.fail("/notes", 500)
-    assert followed.tick()
-    source = followed.source
-    assert (source.sweep_requested, source.sweep_error) == (None, "The notes server failed with 500.")
-    followed.settle(10)
-    assert followed.source.sweep_error is None
-    assert followed.texts()["n001.md"] == "changed"
-
-
-def test_a_source_that_asks_for_a_pause_is_left_alone_that_long(followed: Followed) -> None:
-    _fill(followed.notes, 2)
-    followed.settle()
-    followed.notes.write("n001", "changed")
-    followed.notes.fail("/changes", 429)
-    assert followed.tick(200)
-    followed.notes.asked.clear()
-    assert not followed.tick(9)
-    assert followed.notes.asked == {}
-    assert followed.remote.failures == 0
-    followed.settle(2)
-    assert followed.texts()["n001.md"] == "changed"
-
-
-def test_failures_in_a_row_leave_longer_and_longer_pauses_and_one_success_ends_them(followed: Followed) -> None:
-    _fill(followed.notes, 2)
-    followed.settle()
-    followed.clock.forward(200)
-    followed.notes.fail("/changes", *[500] * 6)
-    pauses = []
-    for _ in range(6):
-        assert followed.tick()
-        resume_at = followed.remote.resume_at
-        assert resume_at is not None
-        pauses.append((resume_at - followed.clock.now).total_seconds())
-        followed.clock.now = resume_at
-    assert pauses == [5, 10, 20, 40, 80, 160]
-    assert followed.remote.failures == 6
-    followed.settle()
-    assert (followed.remote.failures, followed.remote.resume_at, followed.source.sweep_error) == (0, None, None)
-
-
-def test_a_person_who_asks_does_not_wait_out_a_failure(followed: Followed) -> None:
-    _fill(followed.notes, 2)
-    followed.settle()
-    followed.notes.fail("/changes", 500)
-    followed.tick(200)
-    assert not followed.tick()
-    followed.request()
-    assert followed.tick()
-    assert followed.source.sweep_requested is None
-
-
-def test_ten_items_that_fail_in_a_row_are_the_source_s_fault(followed: Followed) -> None:
-    _fill(followed.notes, 30)
-    followed.notes.fail("/notes/", *[500] * 10)
-    followed.tick()
-    assert len(followed.failures()) == 10
-    assert followed.remote.failures == 1
-    followed.settle(10)
-    assert len(followed.documents()) == 30
-
-
-def test_an_item_that_always_asks_for_a_pause_does_not_stop_the_others_for_ever(followed: Followed) -> None:
-    _fill(followed.notes, 12)
-    followed.notes.fail("/notes/n003/text", *[429] * 3)
-    for _ in range(4):
-        followed.settle(11)
-    assert len(followed.documents()) == 11
-    assert followed.source.newest_sweep is not None
-    followed.settle(3600)
-    assert len(followed.documents()) == 12
 
 
 def test_a_document_that_is_too_large_is_skipped_with_the_reason_and_taken_when_the_limit_is_raised(
@@ -434,7 +273,7 @@ def test_what_was_erased_does_not_come_back_and_no_name_of_it_is_kept(followed: 
 
 
 def test_other_settings_of_what_there_is_lead_to_a_look_at_everything_and_tags_apply_to_all(followed: Followed) -> None:
-    _fill(followed.notes, 3)
+    followed.notes.fill(3)
     followed.settle()
     followed.notes.asked.clear()
     followed.restart(tags=("handbook",))
@@ -447,7 +286,7 @@ def test_other_settings_of_what_there_is_lead_to_a_look_at_everything_and_tags_a
 def test_a_paused_source_is_not_asked(followed: Followed) -> None:
     from ingest_worker.catalogue.source_state import set_paused
 
-    _fill(followed.notes, 2)
+    followed.notes.fill(2)
     followed.settle()
     with followed.pool.connection() as connection:
         set_paused(connection, "notes", paused=True)
@@ -459,7 +298,7 @@ def test_a_paused_source_is_not_asked(followed: Followed) -> None:
 def test_a_source_that_was_taken_out_comes_back_whole_when_it_is_configured_again(followed: Followed) -> None:
     from ingest_worker.catalogue.removal import remove_source
 
-    _fill(followed.notes, 3)
+    followed.notes.fill(3)
     followed.settle()
     with followed.pool.connection() as connection:
         connection.autocommit = True
@@ -469,13 +308,3 @@ def test_a_source_that_was_taken_out_comes_back_whole_when_it_is_configured_agai
     followed.restart()
     followed.settle()
     assert len(followed.texts()) == 3
-
-
-def test_wrong_secrets_are_told_and_tried_again_with_those_of_the_settings(followed: Followed) -> None:
-    _fill(followed.notes, 1)
-    followed.restart(options={**followed.settings.options, "token": "wrong"})
-    followed.settle()
-    error = followed.source.sweep_error
-    assert error is not None
-    assert "refuses the token" in error
-    assert "wrong" not in error

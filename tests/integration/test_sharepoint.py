@@ -5,48 +5,17 @@ Expectations are those of learn.microsoft.com/graph/api/driveitem-delta and of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from ingest_worker.sources.protocol import CursorExpired, Item, Source
-from shared.errors import PermanentError, TransientError
-from tests.graph_asking import Mirror, asking, seen, truth
+from shared.errors import TransientError
+from tests.graph_asking import Mirror, asking, calls, key, refused, seen, truth
 from tests.graph_drives import StandInDrive, group, owner, person_id
-from tests.graph_stand_in import StandInGraph, standing_in
+from tests.graph_stand_in import StandInGraph
 
 OWNER = ("user:" + person_id("owner@contoso.com"), "user:owner@contoso.com")
 ANN = ("user:" + person_id("ann@contoso.com"), "user:ann@contoso.com")
 LEADS = "99999999-0000-0000-0000-000000000001"
-
-
-@pytest.fixture
-def graph() -> Iterator[StandInGraph]:
-    """A tenant with one site that has one library."""
-    stand_in = StandInGraph()
-    stand_in.drive(stand_in.site())
-    with standing_in(stand_in) as serving:
-        yield serving
-
-
-@pytest.fixture
-def drive(graph: StandInGraph) -> StandInDrive:
-    return graph.sites[0].drives[0]
-
-
-def calls(graph: StandInGraph, text: str) -> int:
-    return sum(text in call for call in graph.calls)
-
-
-def refused(graph: StandInGraph, match: str, **values: object) -> str:
-    """What a listing with these settings is refused with."""
-    with asking(graph, **values) as source, pytest.raises(PermanentError, match=match) as caught:
-        list(source.everything())
-    return str(caught.value)
-
-
-def key(drive: StandInDrive, item_id: str) -> str:
-    return f"{drive.drive_id}/{item_id}"
 
 
 def test_it_is_a_source(graph: StandInGraph) -> None:
@@ -70,64 +39,6 @@ def test_a_listing_gives_each_file_with_path_address_and_readers(graph: StandInG
     item = mirror.items[key(drive, second)]
     assert item.url == "https://contoso.sharepoint.com/sites/marketing/Documents/Plans%202026/Drafts/second.md"
     assert (item.size, item.source_modified, item.media_type) == (8, graph.now, None)
-
-
-def test_without_permissions_none_are_asked_for(graph: StandInGraph, drive: StandInDrive) -> None:
-    drive.file("first.md", b"# First")
-    mirror = Mirror()
-    with asking(graph, permissions=False) as source:
-        mirror.sync(source)
-    assert mirror.by_path() == {"Documents/first.md": None}
-    assert calls(graph, "permissions") == 0
-
-
-def test_all_pages_of_permissions_count(graph: StandInGraph, drive: StandInDrive) -> None:
-    people = [f"p{number}@contoso.com" for number in range(5)]
-    drive.file("one.md", b"x", permissions=[owner(person) for person in people])
-    mirror = Mirror()
-    with asking(graph) as source:
-        mirror.sync(source)
-    readers = mirror.by_path()["Documents/one.md"]
-    assert readers is not None
-    assert {f"user:{person}" for person in people} <= set(readers)
-
-
-def test_inherited_permissions_are_read_once_for_all_that_inherits_them(graph: StandInGraph, drive: StandInDrive) -> None:
-    drive.page_size = 50
-    for name in range(30):
-        folder = drive.folder(f"folder {name}")
-        drive.file("note.md", b"x", folder)
-    mirror = Mirror()
-    with asking(graph) as source:
-        mirror.sync(source)
-    assert len(mirror.items) == 30
-    assert calls(graph, "/permissions") == 1
-
-
-def test_where_the_service_does_not_tell_what_inherits_each_one_is_asked(graph: StandInGraph, drive: StandInDrive) -> None:
-    drive.facets = False
-    folder = drive.folder("open")
-    drive.file("secret.md", b"x", folder, permissions=[owner("ann@contoso.com")])
-    drive.file("open.md", b"x", folder)
-    mirror = Mirror()
-    with asking(graph) as source:
-        mirror.sync(source)
-    assert mirror.by_path() == {"Documents/open/secret.md": ANN, "Documents/open/open.md": OWNER}
-
-
-def test_an_edited_file_is_never_opened_to_the_readers_of_its_folder(graph: StandInGraph, drive: StandInDrive) -> None:
-    drive.marks_new_sharing_only = True
-    folder = drive.folder("open")
-    inner = drive.folder("inner", folder, permissions=[])
-    secret = drive.file("secret.md", b"x", folder, permissions=[owner("ann@contoso.com")])
-    deep = drive.file("deep.md", b"x", inner)
-    mirror = Mirror()
-    with asking(graph) as source:
-        mirror.sync(source)
-        drive.write(secret, b"edited")
-        drive.write(deep, b"edited")
-        mirror.sync(source)
-    assert mirror.by_path() == {"Documents/open/secret.md": ANN, "Documents/open/inner/deep.md": ()}
 
 
 def test_changes_come_from_the_cursor_on(graph: StandInGraph, drive: StandInDrive) -> None:
@@ -314,56 +225,6 @@ def test_a_first_listing_that_broke_off_goes_on_from_the_middle(graph: StandInGr
         mirror.sync(source)
     assert mirror.listings == 1
     assert seen(mirror) == truth(graph)
-
-
-@pytest.mark.parametrize("facets", [True, False])
-def test_shared_folders_are_seen_with_their_next_change_and_all_with_a_listing(
-    graph: StandInGraph, drive: StandInDrive, facets: bool
-) -> None:
-    drive.facets = facets
-    folder = drive.folder("folder")
-    edited = drive.file("edited.md", b"x", folder)
-    other = drive.file("other.md", b"x", folder)
-    alone = drive.file("alone.md", b"x")
-    mirror = Mirror()
-    with asking(graph) as source:
-        mirror.sync(source)
-        drive.share(folder, [owner("ann@contoso.com")])
-        drive.share(alone, [group(LEADS)])
-        mirror.sync(source)
-        assert mirror.items[key(drive, other)].readers == OWNER
-        drive.write(edited, b"y")
-        mirror.sync(source)
-        assert mirror.items[key(drive, other)].readers == mirror.items[key(drive, edited)].readers == ANN
-        before = mirror.items[key(drive, alone)]
-        mirror.list_all(source)
-        after = mirror.items[key(drive, alone)]
-        assert after.readers == (f"group:{LEADS}",)
-        assert after.facts != before.facts
-        assert after.content == before.content
-    assert seen(mirror) == truth(graph)
-
-
-def test_where_sharing_is_told_it_is_followed(graph: StandInGraph, drive: StandInDrive) -> None:
-    drive.tells_sharing = True
-    folder = drive.folder("folder")
-    drive.file("below.md", b"x", folder)
-    alone = drive.file("alone.md", b"x")
-    mirror = Mirror()
-    with asking(graph) as source:
-        mirror.sync(source)
-        drive.share(folder, [owner("ann@contoso.com")])
-        drive.share(alone, [owner("ann@contoso.com")])
-        mirror.sync(source)
-        assert mirror.by_path() == {"Documents/folder/below.md": ANN, "Documents/alone.md": ANN}
-        drive.share(folder, None)
-        drive.share(alone, None)
-        mirror.sync(source)
-        assert mirror.by_path() == {"Documents/folder/below.md": OWNER, "Documents/alone.md": OWNER}
-        assert mirror.listings == 1
-        drive.share(drive.root, [owner("ann@contoso.com")])
-        mirror.sync(source)
-    assert set(mirror.by_path().values()) == {ANN}
 
 
 def test_libraries_of_a_site_are_found_come_and_go(graph: StandInGraph, drive: StandInDrive) -> None:

@@ -5,45 +5,15 @@ Expectations are those of learn.microsoft.com/graph/api/driveitem-delta and of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
 from ingest_worker.intake.read import Gone, Refused
 from shared.errors import PermanentError, ServiceUnavailable, TransientError
-from tests.graph_asking import Mirror, asking
+from tests.graph_asking import Mirror, asking, calls, key, refused
 from tests.graph_drives import StandInDrive
-from tests.graph_stand_in import StandInGraph, standing_in
-
-
-@pytest.fixture
-def graph() -> Iterator[StandInGraph]:
-    """A tenant with one site that has one library."""
-    stand_in = StandInGraph()
-    stand_in.drive(stand_in.site())
-    with standing_in(stand_in) as serving:
-        yield serving
-
-
-@pytest.fixture
-def drive(graph: StandInGraph) -> StandInDrive:
-    return graph.sites[0].drives[0]
-
-
-def calls(graph: StandInGraph, text: str) -> int:
-    return sum(text in call for call in graph.calls)
-
-
-def refused(graph: StandInGraph, match: str, **values: object) -> str:
-    """What a listing with these settings is refused with."""
-    with asking(graph, **values) as source, pytest.raises(PermanentError, match=match) as caught:
-        list(source.everything())
-    return str(caught.value)
-
-
-def key(drive: StandInDrive, item_id: str) -> str:
-    return f"{drive.drive_id}/{item_id}"
+from tests.graph_stand_in import StandInGraph
 
 
 def test_bytes_are_read_from_the_other_host_without_the_token(graph: StandInGraph, drive: StandInDrive) -> None:

@@ -20,19 +20,6 @@ STATE = "a state that only Graph and we know"
 
 
 @pytest.fixture
-def graph() -> Iterator[StandInGraph]:
-    stand_in = StandInGraph()
-    stand_in.drive(stand_in.site())
-    with standing_in(stand_in) as serving:
-        yield serving
-
-
-@pytest.fixture
-def drive(graph: StandInGraph) -> StandInDrive:
-    return graph.sites[0].drives[0]
-
-
-@pytest.fixture
 def followed(database: Database, graph: StandInGraph) -> Iterator[FollowedGraph]:
     with following(database.url, graph) as opened:
         yield opened

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,13 +17,13 @@ from ingest_worker.catalogue.remotes import Remote
 from ingest_worker.catalogue.sources import Source
 from ingest_worker.intake.push import checked_path
 from ingest_worker.sources import registry
-from ingest_worker.sources.steps import Step, next_step, retry_seconds
 from ingest_worker.sources.naming import facts_revision, fit_path, with_suffix
-from ingest_worker.sources.pace import Limiter, Stopped, breaker_state, pause_seconds, retry_after_seconds
-from ingest_worker.sources.protocol import Item
+from ingest_worker.sources.pace import Limiter, Stopped, breaker_state, make_client, pause_seconds, retry_after_seconds
+from ingest_worker.sources.protocol import CursorExpired, Item, concerns_one
 from ingest_worker.sources.schedule import what_is_due
+from ingest_worker.sources.steps import Step, next_step, retry_seconds
 from shared.config import OtherSettings
-from shared.errors import ConfigurationError, PermanentError, TransientError
+from shared.errors import ConfigurationError, PermanentError, ServiceUnavailable, TransientError
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 ITEM = Item(key="7", content="1", path="a.md")
@@ -270,3 +271,63 @@ def test_a_type_that_nobody_serves_is_refused_with_the_nearest_that_somebody_doe
     settings = OtherSettings.model_validate({"name": "wiki", "type": "confluense"})
     with pytest.raises(ConfigurationError, match="The nearest known one is 'confluence'"):
         registry.check_type(settings)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://169.254.169.254/latest/meta-data/", "http://[::ffff:169.254.169.254]/", "http://[fe80::1]/"]
+)
+def test_no_source_is_asked_where_a_cloud_keeps_its_metadata(url: str) -> None:
+    """A redirect of the other side, or a link in its answers, leads wherever it likes."""
+    with make_client(Limiter(1000.0), threading.Event()) as client, pytest.raises(PermanentError, match="is not asked"):
+        client.get(url)
+
+
+def known_item(**values: Any) -> KnownItem:
+    stored: dict[str, Any] = {
+        "key": "a",
+        "document_id": uuid.UUID(int=1),
+        "path": "a.md",
+        "content": "1",
+        "facts": "f",
+        "gone": False,
+        "error_code": None,
+        "attempts": 0,
+        "retry_at": None,
+        "document_path": "a.md",
+        "state": "indexed",
+    }
+    return KnownItem(**(stored | values))
+
+
+@pytest.mark.parametrize(
+    ("values", "facts", "expected"),
+    [
+        ({"retry_at": datetime(2026, 1, 1, 6, tzinfo=UTC)}, "f", Step.WAIT),
+        ({"retry_at": datetime(2026, 1, 1, 6, tzinfo=UTC), "attempts": 9}, "other", Step.READ),
+        ({"retry_at": datetime(2026, 1, 1, tzinfo=UTC)}, "f", Step.READ),
+        ({"retry_at": datetime(2026, 1, 1, 6, tzinfo=UTC), "content": "0"}, "f", Step.READ),
+    ],
+)
+def test_what_is_forbidden_is_read_again_in_its_time_or_when_it_changes(
+    values: dict[str, Any], facts: str, expected: Step
+) -> None:
+    known = known_item(error_code="forbidden", state="skipped", **values)
+    item = Item(key="a", content="1", path="a.md")
+    assert next_step(item, known, facts=facts, now=datetime(2026, 1, 1, 1, tzinfo=UTC), whole=True) is expected
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (PermanentError("403", code="forbidden"), True),
+        (TransientError("500", code="server_error"), True),
+        (PermanentError("401", code="unauthorized"), False),
+        (TransientError("429", code="throttled", retry_after=5), False),
+        (ServiceUnavailable("away", code="unreachable"), False),
+        (ConfigurationError("no drive"), False),
+        (CursorExpired("410"), False),
+        (ValueError("a bug"), False),
+    ],
+)
+def test_which_errors_are_those_of_one_thing(error: Exception, expected: bool) -> None:
+    assert concerns_one(error) is expected

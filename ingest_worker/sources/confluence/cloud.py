@@ -10,8 +10,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ingest_worker.sources.confluence import content
-from ingest_worker.sources.confluence.data_center import found_changes, refuse_anonymous, told_groups
+from ingest_worker.sources.confluence.data_center import found_changes
 from ingest_worker.sources.confluence.model import BLOG, PAGE, Attachment, Body, Changed, Level, Node, Page, Readers, Space
+from ingest_worker.sources.confluence.people import refuse_anonymous, told_groups, told_members
 from ingest_worker.sources.confluence.rest import Json, NotThere, Rest, links, number_of, results, text_of, time_of
 from ingest_worker.sources.protocol import concerns_one
 from shared.errors import DocwellError, PermanentError
@@ -20,7 +21,6 @@ _PAGE_SIZE = 100
 _DEPTH = 5  # levels of descendants in one answer
 _IDS_AT_ONCE = 50  # of what a search may expand with bodies; ours has none, and the query stays short
 _SPACES_AT_ONCE = 50
-_MOST_MEMBERS = 1000
 _PEOPLE_AT_ONCE = 100
 _GATEWAY = "api.atlassian.com"
 _COLLECTIONS: Final = {
@@ -289,20 +289,7 @@ class Cloud:
         group_id = self._group_ids.get(group)
         if group_id is None:
             return None
-        found: set[str] = set()
-        path = f"/rest/api/group/{group_id}/membersByGroupId"
-        try:
-            for page in self._rest.by_start(path, {}, limit=_PAGE_SIZE * 2, what=f"members of group {group}"):
-                found |= {reader for one in results(page) if (reader := _user(one)) is not None}
-                if len(found) > _MOST_MEMBERS:
-                    return None
-        except NotThere:
-            return None
-        except PermanentError as error:
-            if error.code != "forbidden":
-                raise
-            return None
-        return frozenset(found)
+        return told_members(self._rest, f"/rest/api/group/{group_id}/membersByGroupId", group=group, user=_user)
 
     def groups_of(self, user: str) -> Level:
         """See `Wiki`."""

@@ -8,13 +8,13 @@ from urllib.parse import quote
 
 from ingest_worker.sources.confluence import content
 from ingest_worker.sources.confluence.model import Attachment, Body, Changed, Level, Node, Page, Readers, Space
+from ingest_worker.sources.confluence.people import refuse_anonymous, told_groups, told_members
 from ingest_worker.sources.confluence.rest import Json, NotThere, Rest, is_more, links, number_of, results, text_of, time_of
 from ingest_worker.sources.protocol import concerns_one
 from shared.errors import DocwellError, PermanentError, TransientError
 
 _PAGE_SIZE = 100
 _OVERLAP = 5
-_MOST_MEMBERS = 1000
 _SPACES_AT_ONCE = 50
 _MOST_CALLS = 100_000
 _EXPAND = "version,history,space,ancestors,metadata.labels,children.attachment"
@@ -254,21 +254,7 @@ class DataCenter:
 
     def members(self, group: str) -> Level | None:
         """See `Wiki`."""
-        found: set[str] = set()
-        try:
-            for page in self._rest.by_start(
-                f"/rest/api/group/{quote(group, safe='')}/member", {}, limit=_PAGE_SIZE * 2, what=f"members of group {group}"
-            ):
-                found |= {reader for one in results(page) if (reader := self._user(one)) is not None}
-                if len(found) > _MOST_MEMBERS:
-                    return None
-        except NotThere:
-            return None
-        except PermanentError as error:
-            if error.code != "forbidden":
-                raise
-            return None
-        return frozenset(found)
+        return told_members(self._rest, f"/rest/api/group/{quote(group, safe='')}/member", group=group, user=self._user)
 
     def groups_of(self, user: str) -> Level:
         """See `Wiki`."""
@@ -297,30 +283,6 @@ class DataCenter:
 def _group(group: Mapping[str, Any]) -> str | None:
     name = text_of(group, "name")
     return f"group:{name}" if name else None
-
-
-def refuse_anonymous(user: Json, base: str) -> None:
-    """Raises PermanentError when this user is nobody."""
-    if text_of(user, "type") == "anonymous":
-        raise PermanentError(
-            f"{base} takes us for an anonymous visitor: the token has run out or was revoked. Make a new one and set api_token.",
-            code="anonymous",
-        )
-
-
-def told_groups(rest: Rest, who: Mapping[str, str], *, name: content.Named) -> Level:
-    """The groups that a person is in, none where it is not told."""
-    found: set[str] = set()
-    try:
-        for page in rest.by_start("/rest/api/user/memberof", who, limit=_PAGE_SIZE * 2, what="the groups of a user"):
-            found |= {group for one in results(page) if (group := name(one)) is not None}
-    except NotThere:
-        return frozenset()
-    except PermanentError as error:
-        if error.code != "forbidden":
-            raise
-        return frozenset()
-    return frozenset(found)
 
 
 def found_changes(page: Json) -> Changed:
