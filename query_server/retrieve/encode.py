@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import unicodedata
 from collections import OrderedDict
@@ -21,10 +22,15 @@ MOST_VECTORS = 500
 """Vectors of queries that are remembered, each under its model: 1.5 KB for 384 dimensions."""
 
 
+_WORD = re.compile(r"[^\W\d_]{6}")
+"""What is longer than abbreviations and the letters of identifiers are."""
+
+
 def as_embedded(query: str) -> str:
-    """A query as its vector is made of it. Models take `KÜNDIGUNGSFRIST` for another word than `Kündigungsfrist`, and how sure an
-    answer is would hang on it; case gives the ranking hardly anything (docs/decisions/0005-retrieval.md)."""
-    return " ".join(unicodedata.normalize("NFKC", query).split()).lower()
+    """A query as its vector is made of it: one in capitals in small letters. Models take `KÜNDIGUNGSFRIST` for another word than
+    `Kündigungsfrist`; case that is not shouted helps them (docs/decisions/0005-retrieval.md)."""
+    spelled = " ".join(unicodedata.normalize("NFKC", query).split())
+    return spelled.lower() if spelled.isupper() and _WORD.search(spelled) else spelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
