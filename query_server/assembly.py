@@ -38,9 +38,7 @@ def reader_url(settings: Settings) -> str:
     return url.get_secret_value()
 
 
-def make_service(
-    settings: Callable[[], Settings], *, patient: bool, spending: QuerySpending | None = None
-) -> SearchService:
+def make_service(settings: Callable[[], Settings], *, patient: bool, spending: QuerySpending | None = None) -> SearchService:
     """A service that looks its settings up when it first needs them. `patient` waits for the model instead of warning; `spending`
     is told of what questions cost, by default one that tells nobody else."""
 

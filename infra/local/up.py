@@ -34,8 +34,9 @@ MINIMUM_FREE_BYTES = 200 * 1024**2
 READY_SECONDS = 120.0
 """For the first start on a slow machine, with the model still outside of the page cache."""
 
-_WORKER_NICE = 10
-"""Whoever searches or delivers waits; nobody waits for a worker in the same way."""
+_WORKER_NICE = 3
+"""Whoever searches or delivers waits; nobody waits for a worker in the same way. Half of what others get is little enough: ten
+steps are a tenth, and on a busy machine nothing was indexed any more."""
 
 _REQUEST_SECONDS = 2.0
 

@@ -57,7 +57,8 @@ _INSERT: LiteralString = """
         (connection, delivery_id, body_sha256, namespace, path, action, facts, content, sha256, size, fetch_url)
     SELECT %(connection)s, brought.*
     FROM unnest(%(delivery_id)s::text[], %(body_sha256)b::bytea[], %(namespace)s::text[], %(path)s::text[], %(action)s::text[],
-                %(facts)b::bytea[], %(content)b::bytea[], %(sha256)b::bytea[], %(size)s::bigint[], %(fetch_url)s::text[]) AS brought
+                %(facts)b::bytea[], %(content)b::bytea[], %(sha256)b::bytea[], %(size)s::bigint[], %(fetch_url)s::text[])
+        AS brought
     ON CONFLICT (connection, delivery_id) DO NOTHING
     RETURNING delivery_id
 """

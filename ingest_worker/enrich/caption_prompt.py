@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ingest_worker.enrich.prompt import read_answer
+from ingest_worker.enrich.prompt import read_answer, tagged
 from ingest_worker.parse.pictures import Picture
 from shared.documents import Span
 from shared.prices import TokenUse
@@ -40,7 +40,7 @@ def question(picture: Picture, *, path: str, title: str | None) -> str:
     lines += [f"Title: {title}"] if title else []
     lines += [place] if (place := _place(picture.span)) else []
     lines += [f"It stands under: {' > '.join(picture.section)}"] if picture.section else []
-    lines += [f"<text_nearby>\n{picture.around}\n</text_nearby>"] if picture.around else []
+    lines += [tagged("text_nearby", picture.around)] if picture.around else []
     return "\n".join([*lines, "What does the picture show?"])
 
 

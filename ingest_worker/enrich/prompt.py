@@ -53,7 +53,7 @@ def split_document(chunks: Sequence[Chunk], *, path: str, title: str | None, win
     total = sum(chunk.tokens for chunk in chunks)
     head = _head(path, title)
     if total <= window_tokens:
-        return [Part(shown=f"{head}\n\n{_tagged('document', _joined(texts))}", first=0, last=len(chunks), tokens=total)]
+        return [Part(shown=f"{head}\n\n{tagged('document', _joined(texts))}", first=0, last=len(chunks), tokens=total)]
     outline = _outline(chunks, most_chars=int(window_tokens * _OUTLINE_SHARE) * _CHARS_PER_TOKEN)
     margin = int(window_tokens * _MARGIN_SHARE)
     core = window_tokens - 2 * margin - int(window_tokens * _OUTLINE_SHARE)
@@ -66,8 +66,8 @@ def split_document(chunks: Sequence[Chunk], *, path: str, title: str | None, win
         shown = "\n\n".join(
             [
                 head,
-                _tagged("outline", outline),
-                _tagged("part_of_the_document", _joined(texts[before:after])),
+                tagged("outline", outline),
+                tagged("part_of_the_document", _joined(texts[before:after])),
             ]
         )
         tokens = sum(chunk.tokens for chunk in chunks[before:after]) + len(outline) // _CHARS_PER_TOKEN
@@ -80,7 +80,7 @@ def question(chunk: Chunk) -> str:
     """What stands after the document: the one passage that is asked about."""
     where = chunk.symbol or chunk.section_text
     place = f"It stands under: {where}\n" if where else ""
-    return f"This is the passage.\n{place}{_tagged('passage', chunk.text)}\nWhere does it stand, and what is it about?"
+    return f"This is the passage.\n{place}{tagged('passage', chunk.text)}\nWhere does it stand, and what is it about?"
 
 
 def read_answer(text: str, *, was_cut: bool, most_chars: int = _MOST_CHARS) -> str | None:
@@ -97,8 +97,10 @@ def _head(path: str, title: str | None) -> str:
     return f"{named}\nTitle: {title}" if title else named
 
 
-def _tagged(name: str, text: str) -> str:
-    return f"<{name}>\n{text}\n</{name}>"
+def tagged(name: str, text: str) -> str:
+    """Text of a document between tags of this name, which nothing in it can close."""
+    safe = text.replace(f"</{name}", f"<\\/{name}")
+    return f"<{name}>\n{safe}\n</{name}>"
 
 
 def _joined(texts: Sequence[str]) -> str:

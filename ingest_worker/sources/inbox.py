@@ -13,7 +13,7 @@ from ingest_worker.intake.orders import WAIT_SECONDS
 from ingest_worker.sources.apply import Applier
 from ingest_worker.sources.protocol import Event, Failure, Hint, Listens, Source, Trees, concerns_one
 from shared.database import Pool, reachable
-from shared.errors import DocwellError
+from shared.errors import DocwellError, PermanentError
 
 log = structlog.get_logger(__name__)
 
@@ -130,7 +130,7 @@ class Inbox:
         if not isinstance(source, Listens) or not event.body:  # what it said was erased
             return Hint(changed=True)
         try:
-            return source.interpret(event)
+            return _checked(source.interpret(event))
         except Exception as error:  # noqa: BLE001 - a body that nobody understands is noted, tried again and then given up
             told = str(error) if isinstance(error, DocwellError) else f"{type(error).__name__}: {error}"
             self._fail([event.event_id], told)
@@ -141,3 +141,9 @@ class Inbox:
             for event_id in failing:
                 if events.fail(connection, event_id, told):
                     log.warning("event_given_up", number=event_id, error=told)
+
+
+def _checked(hint: Hint) -> Hint:
+    if any("\0" in key for key in (*hint.keys, *hint.trees)):
+        raise PermanentError("The event names a thing by a key with a NUL in it, which cannot be one.", code="bad_key")
+    return hint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +23,8 @@ OPENS_AFTER = 5
 _FIRST_PAUSE_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 900.0
 _SHORTEST_WAIT_SECONDS = 0.001
-_LONGEST_RETRY_AFTER = 6 * 3600.0
+LONGEST_RETRY_AFTER = 6 * 3600.0
+"""Seconds: what asks for more has a fault, or a proxy before it has, and would stop its source for years."""
 
 
 class Stopped(Exception):
@@ -42,17 +44,19 @@ def breaker_state(failures: int, resume_at: datetime | None, now: datetime) -> s
 
 
 def retry_after_seconds(value: str | None, now: datetime) -> float | None:
-    """Seconds that a `Retry-After` header asks for, as a number or a date (RFC 9110, 10.2.3); None without a readable one."""
+    """Seconds that a `Retry-After` header asks for, as a number or a date (RFC 9110, 10.2.3), six hours at most; None without a
+    readable one."""
     if value is None:
         return None
     try:
         seconds = float(value)
     except ValueError:
         try:
-            seconds = (parsedate_to_datetime(value) - now).total_seconds()
+            when = parsedate_to_datetime(value)
         except (ValueError, TypeError):
             return None
-    return min(max(seconds, 0.0), _LONGEST_RETRY_AFTER) if seconds == seconds else None
+        seconds = ((when if when.tzinfo else when.replace(tzinfo=UTC)) - now).total_seconds()
+    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER) if math.isfinite(seconds) else None
 
 
 class Limiter:

@@ -7,6 +7,7 @@ from enum import Enum
 
 from ingest_worker.catalogue.erasures import ERASED
 from ingest_worker.catalogue.remote_items import KnownItem
+from ingest_worker.sources.pace import LONGEST_RETRY_AFTER
 from ingest_worker.sources.protocol import Item
 from shared.errors import TransientError
 
@@ -69,5 +70,5 @@ def retry_seconds(error: Exception, attempts: int) -> float:
     """How long an item that failed waits before it is looked at again."""
     if isinstance(error, TransientError):
         waits = min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2.0 ** min(attempts, 20))
-        return max(waits, error.retry_after or 0.0)
+        return max(waits, min(error.retry_after or 0.0, LONGEST_RETRY_AFTER))
     return REFUSED_RETRY_SECONDS

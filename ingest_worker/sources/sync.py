@@ -28,7 +28,7 @@ from ingest_worker.sources import registry
 from ingest_worker.sources.apply import Applier
 from ingest_worker.sources.inbox import Inbox
 from ingest_worker.sources.leaving import missing, settle
-from ingest_worker.sources.pace import Limiter, Stopped, make_client, pause_seconds
+from ingest_worker.sources.pace import LONGEST_RETRY_AFTER, Limiter, Stopped, make_client, pause_seconds
 from ingest_worker.sources.protocol import Batch, CursorExpired, Source, Subscribes
 from ingest_worker.sources.renewing import renew
 from ingest_worker.sources.schedule import Due, what_is_due
@@ -149,6 +149,8 @@ class RemoteSync:
     def _failed(self, row: SourceRow, remote: Remote, error: Exception) -> None:
         told = str(error) if isinstance(error, DocwellError) else f"{type(error).__name__}: {first_line(error)}"
         asked_for = error.retry_after if isinstance(error, TransientError) else None
+        if asked_for is not None:
+            asked_for = min(asked_for, LONGEST_RETRY_AFTER)  # a source of somebody else's may say anything
         failures = remote.failures + 1
         waits = asked_for if asked_for is not None else pause_seconds(failures)
         until = self._clock() + timedelta(seconds=waits)

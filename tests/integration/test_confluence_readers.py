@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import httpx
+import pytest
 
+from ingest_worker.sources.confluence import surroundings
 from tests.confluence_asking import Office, listed, opened, readers
 from tests.confluence_stand_in import StandIn, confluence
 from tests.confluence_v1 import DataCenterRoutes
@@ -22,6 +24,14 @@ def test_restrictions_of_ancestors_hold_below_them_and_never_widen(
     assert readers(opened(site, client, hands), office.deep) == (office.user(office.ann),)
     site.wiki.restrict(office.guide)
     assert readers(opened(site, client, hands), office.deep) == (office.user(office.ann), office.user(office.bob))
+
+
+def test_what_stands_deeper_than_is_looked_up_is_open_to_nobody(
+    site: StandIn, office: Office, client: httpx.Client, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surroundings, "_DEEPEST", 1)
+    assert readers(opened(site, client, hands), office.guide) != ()
+    assert readers(opened(site, client, hands), office.deep) == ()
 
 
 def test_a_restriction_to_somebody_who_has_no_account_any_more_lets_nobody_through(

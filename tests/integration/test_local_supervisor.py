@@ -134,7 +134,11 @@ def test_no_service_outlives_a_supervisor_that_is_killed(home: Path) -> None:
 def test_a_service_that_steps_back_leaves_the_processors_to_the_others(tmp_path: Path) -> None:
     said = tmp_path / "said"
     with said.open("wb") as output:
-        look = "import os; print(os.nice(0), (open('/proc/self/autogroup').read() if os.path.exists('/proc/self/autogroup') else '7').split()[-1])"
+        look = """if True:
+            import os, pathlib
+            session = pathlib.Path("/proc/self/autogroup")
+            print(os.nice(0), session.read_text().split()[-1] if session.exists() else 7)
+        """
         process = spawn([sys.executable, "-c", look], output=output, environment={}, nice=7)
         assert process.wait(30) == 0
     assert said.read_text().split() == ["7", "7"]

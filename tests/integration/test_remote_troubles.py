@@ -49,13 +49,14 @@ def test_an_event_that_only_rings_asks_for_what_changed(followed: Followed) -> N
     assert followed.rows("SELECT state FROM docwell.event") == [("handled",)]
 
 
-def test_an_event_that_nobody_understands_is_given_up_and_costs_the_others_nothing(followed: Followed) -> None:
+@pytest.mark.parametrize("body", [b"\xff", b"n0\x0001"], ids=["no text", "a key with NUL"])
+def test_an_event_that_nobody_understands_is_given_up_and_costs_the_others_nothing(followed: Followed, body: bytes) -> None:
     followed.notes.fill(2)
     followed.settle()
     with followed.pool.connection() as connection:
         connection.execute(
             "INSERT INTO docwell.event (source_id, body, body_sha256, attempts) VALUES (%s, %s, %s, 7)",
-            (followed.source.source_id, b"\xff", b"x"),
+            (followed.source.source_id, body, b"x"),
         )
     followed.notes.write("n001", "changed")
     followed.event("n001")

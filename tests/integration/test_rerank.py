@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from query_server.cursor import CursorExpired
+from query_server.retrieve.rerank import RerankFailed
 from query_server.service import SearchService
 from tests.asking import DIMENSION, MODEL, add, serving
 from tests.conftest import Database

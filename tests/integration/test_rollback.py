@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ingest_worker.batch import Pace, run_jobs
-from ingest_worker.catalogue import exclusion, versions
+from ingest_worker.catalogue import exclusion, vector_cache, versions
 from ingest_worker.catalogue.asking import Conflict, Unknown
 from ingest_worker.catalogue.documents import request_delete
 from ingest_worker.jobs import control
@@ -43,6 +43,13 @@ def library(database: Database, tmp_path: Path, cage: ParserCage) -> Iterator[Li
 def _three(library: Library) -> uuid.UUID:
     for number in (1, 2, 3):
         document = library.take("a.md", f"# Report\n\nCommon ground.\n\n## Part\n\nText of version {number}.\n")
+    return document
+
+
+def _three_forgotten(library: Library) -> uuid.UUID:
+    """As `_three`, and the vectors of what is served no more are remembered nowhere: a rollback asks the embedder."""
+    document = _three(library)
+    vector_cache.set_remembering(library.connection, on=False)
     return document
 
 
@@ -238,7 +245,7 @@ def test_a_rollback_while_a_new_version_is_read_wins_over_it(database: Database,
 def test_a_change_while_a_rollback_is_under_way_is_served_after_it(database: Database, tmp_path: Path, cage: ParserCage) -> None:
     embedder = _Meanwhile()
     with open_library(database.url, tmp_path / "inbox", cage, embedder=lambda: embedder) as library:
-        document = _three(library)
+        document = _three_forgotten(library)
         embedder.todo.append(lambda: library.ask("a.md", "# Report\n\nText of version 4.\n"))
         assert _roll_back(library, document, 1) == ["rolled_back", "indexed"]
         assert library.standing(document) == ("indexed", True, 4, 4, None)
@@ -247,7 +254,7 @@ def test_a_change_while_a_rollback_is_under_way_is_served_after_it(database: Dat
 def test_of_two_rollbacks_the_later_one_counts(database: Database, tmp_path: Path, cage: ParserCage) -> None:
     embedder = _Meanwhile()
     with open_library(database.url, tmp_path / "inbox", cage, embedder=lambda: embedder) as library:
-        document = _three(library)
+        document = _three_forgotten(library)
         request_rollback(library.connection, document, 1)
         assert _roll_back(library, document, 2) == ["rolled_back"]
         assert library.standing(document)[2] == 2
@@ -261,7 +268,7 @@ def test_a_change_that_waits_is_not_lost_when_a_person_changes_the_mind_about_th
 ) -> None:
     embedder = _Meanwhile()
     with open_library(database.url, tmp_path / "inbox", cage, embedder=lambda: embedder) as library:
-        document = _three(library)
+        document = _three_forgotten(library)
         library.ask("a.md", "# Report\n\nText of version 4.\n")
         embedder.todo.append(lambda: request_rollback(library.connection, document, 2))
         assert _roll_back(library, document, 1) == ["unchanged", "rolled_back", "kept"]
@@ -313,7 +320,7 @@ def test_a_rollback_that_fails_leaves_what_is_served_and_can_be_retried(
     database: Database, tmp_path: Path, cage: ParserCage
 ) -> None:
     with open_library(database.url, tmp_path / "inbox", cage) as library:
-        document = _three(library)
+        document = _three_forgotten(library)
     with open_library(database.url, tmp_path / "inbox", cage, embedder=_Away) as library:
         request_rollback(library.connection, document, 1)
         job = library.claim()

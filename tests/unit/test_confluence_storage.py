@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from xml.sax.saxutils import escape
 
 import pytest
@@ -264,3 +265,19 @@ def test_no_word_of_a_page_is_lost(storage: str) -> None:
 @given(st.text(alphabet="<>/&;! [CDATA]pbrac:li\"'=x\n", max_size=200))
 def test_no_input_breaks_it(storage: str) -> None:
     convert(storage)
+
+
+@pytest.mark.parametrize(
+    "storage",
+    [
+        f"<p>{'-' * 200_000}x</p>",
+        f"<p>{'|:' * 100_000}x</p>",
+        f"<!--{'<![CDATA[' * 50_000}-->",
+        f"<p>{'<!--' * 50_000}",
+    ],
+    ids=["dashes", "bars", "CDATA in a comment", "open comments"],
+)
+def test_the_time_for_a_page_grows_with_its_length_and_no_faster(storage: str) -> None:
+    began = time.process_time()
+    convert(storage)
+    assert time.process_time() - began < 5.0, "a quadratic pattern would take minutes"

@@ -8,11 +8,9 @@ downloads with a limit. What it would save are the dozen paths in `cloud.py` and
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urljoin, urlsplit
 
@@ -20,6 +18,7 @@ import httpx
 import orjson
 
 from ingest_worker.intake.read import Refused
+from ingest_worker.sources.pace import retry_after_seconds
 from shared.errors import PermanentError, ServiceUnavailable, TransientError
 from shared.source_settings import ConfluenceSettings
 
@@ -225,7 +224,7 @@ class Rest:
         if status == 404:
             raise NotThere(what)
         if status in _THROTTLED:
-            wait = retry_after(answer.headers, now=self._clock())
+            wait = retry_after_seconds(answer.headers.get("retry-after"), self._clock())
             raise TransientError(f"Confluence asks us to wait ({status} for {what}).", code="throttled", retry_after=wait)
         if status >= 500 or status == 408:
             raise TransientError(f"Confluence answers {status} for {what}.", code="server_error")
@@ -264,20 +263,6 @@ def _read(answer: httpx.Response, *, what: str, max_bytes: int) -> bytes:
         code="too_large",
         size=int(told) if told.isdigit() else None,
     )
-
-
-def retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
-    """Seconds that `Retry-After` asks for, given as a number or as a date (RFC 9110, 10.2.3)."""
-    text = headers.get("retry-after", "").strip()
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            when = parsedate_to_datetime(text)
-        except (ValueError, TypeError):
-            return None
-        seconds = ((when if when.tzinfo else when.replace(tzinfo=UTC)) - now).total_seconds()
-    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def links(thing: Any) -> Json:

@@ -28,12 +28,12 @@ _NAMESPACES: Final = (
     ' xmlns:at="http://atlassian.com/template" xmlns:xlink="http://www.w3.org/1999/xlink"'
     ' xmlns:svg="http://www.w3.org/2000/svg" xmlns:m="http://www.w3.org/1998/Math/MathML"'
 )
-_ENTITY: Final = re.compile(r"<!\[CDATA\[.*?\]\]>|&(?!(?:amp|lt|gt|quot|apos);|#)(\w*;?)", re.DOTALL)
+_ENTITY: Final = re.compile(r"<!\[CDATA\[.*?(?:\]\]>|\Z)|&(?!(?:amp|lt|gt|quot|apos);|#)(\w*;?)", re.DOTALL)
 _BAD_NUMBER: Final = re.compile(r"&#(?:0*(?:[0-8]|1[1-2]|1[4-9]|2\d|3[01])|[xX]0*(?:[0-8bBcCeEfF]|1[0-9a-fA-F]));")
 _NO_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 _PERSON: Final = re.compile(r"""\bri:(?:account-id|userkey|username)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
-_CDATA: Final = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
-_TAG: Final = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
+_CDATA: Final = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
+_TAG: Final = re.compile(r"<!--.*?(?:-->|\Z)|</?[A-Za-z][^<>]*>", re.DOTALL)
 
 __all__ = ["REVISION", "People", "mentioned", "to_markdown"]
 

@@ -10,9 +10,10 @@ People = Mapping[str, str]
 """Names to show, by account id, user key or user name."""
 
 _SPACES: Final = re.compile(r"[ \t\r\n\f\v]+")
+# Each alternative reads a line once, however long: pages are written by others.
 # What would make a heading, a quote, a list, a table, a fence or a line of a paragraph that begins with it.
 _MARK: Final = re.compile(
-    r"^(?:#{1,6}(?=\s|$)|>|[-+*](?=\s|$)|`{3}|~{3}|\||={1,}\s*$|[-*_](?:\s*[-*_]){2,}\s*$|[-:|\s]*-[-:|\s]*$)"
+    r"^(?:#{1,6}(?=\s|$)|>|[-+*](?=\s|$)|`{3}|~{3}|\||={1,}\s*$|[-*_](?:\s*[-*_]){2,}\s*$|(?=[:|\s]*-)[-:|\s]*$)"
 )
 _NUMBER: Final = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
 _LANGUAGE: Final = re.compile(r"[^A-Za-z0-9+#._-]+")

@@ -132,6 +132,9 @@ class Surroundings:
             node = self._node(parent, kind)
             found.append(node)
             parent, kind = node.parent, node.parent_kind
+        if parent is not None:
+            # What is beyond was not looked at, so it lets nobody through.
+            found.append(Node(node_id=parent, title="", parent=None, parent_kind=kind, own=frozenset()))
         return tuple(reversed(found))
 
     def _node(self, node_id: str, kind: str) -> Node:

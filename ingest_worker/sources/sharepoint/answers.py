@@ -7,12 +7,12 @@ calls of the tenant for as long as `Retry-After` says).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from typing import Any
 
 import orjson
 
+from ingest_worker.sources.pace import retry_after_seconds
 from shared.errors import PermanentError, TransientError
 
 THROTTLED = frozenset({429, 503, 509})
@@ -104,18 +104,9 @@ def _sentence(status: int, *, what: str, needs: str) -> str:
 
 def retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
     """Seconds that `Retry-After` asks for, given as seconds or as a date (RFC 9110, 10.2.3); None: it asks for nothing."""
-    value = next((value for name, value in headers.items() if name.lower() == "retry-after"), "").strip()
-    if not value:
-        return None
-    if value.isascii() and value.isdigit():
-        return float(value)
-    try:
-        moment = parsedate_to_datetime(value)
-    except (ValueError, TypeError):
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - now).total_seconds())
+    # Parts of a `$batch` have their headers in whatever case.
+    value = next((value for name, value in headers.items() if name.lower() == "retry-after"), None)
+    return retry_after_seconds(value, now)
 
 
 def parse_object(body: bytes, *, what: str) -> dict[str, Any]:
