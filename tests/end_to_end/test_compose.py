@@ -434,11 +434,11 @@ def test_a_file_in_the_inbox_is_found_over_mcp_through_the_services_of_compose(s
 
     def is_found() -> bool:
         found[:] = asyncio.run(ask(mcp_url, token, "grey heron at the pond"))
-        return bool(found)
+        # While the model warms the keyword leg answers alone.
+        return bool(found) and "semantic" in found[0]["matched_by"]
 
     wait_until(is_found, ANSWER_SECONDS, lambda: "\n".join(stack.log(name) for name in ("watcher", "worker", "mcp")))
     assert found[0]["path"] == "heron.md"
-    assert "semantic" in found[0]["matched_by"]
 
     # What the documents say to run inside of the containers.
     assert stack.execute("mcp", "docwell", "search", "grey heron", "--json")["results"][0]["path"] == "heron.md"

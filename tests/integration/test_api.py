@@ -403,6 +403,7 @@ def test_the_description_and_its_page_need_no_other_host(any_api: Api) -> None:
         "/v1/documents/by-id/{document_id}",
         "/v1/documents/by-id/{document_id}/versions",
         "/v1/documents/by-id/{document_id}/chunks",
+        "/v1/documents/by-id/{document_id}/chunks/{chunk_id}/thumbnail",
         "/v1/jobs",
         "/v1/jobs/{job_id}",
         "/v1/jobs/{job_id}/retry",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -344,7 +345,12 @@ def test_an_interrupt_in_the_middle_of_a_statement_leaves_nothing_either(
         other.execute("BEGIN")
         other.execute("LOCK TABLE docwell.pushed_content IN ACCESS EXCLUSIVE MODE")
         process = subprocess.Popen(
-            [sys.executable, "-m", "infra.cli", "eval", str(own)], env=clean | environment, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "infra.cli", "eval", str(own)],
+            env=clean | environment,
+            stderr=subprocess.PIPE,
+            text=True,
+            # Whoever runs the tests in the background of a shell has interrupts ignored, and so would this.
+            preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
         try:
             _until(lambda: corpus.connection.execute(waiting).fetchone() == (1,))
