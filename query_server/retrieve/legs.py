@@ -60,7 +60,8 @@ def run_legs(
     keyword: Sequence[KeywordHit] = ()
     absent = NONE_ABSENT
     if request.mode != "semantic":
-        keyword = keyword_leg(connection, scope, request.filters, asked, limit=depth, cache=frequencies)
+        everything = space.indexed if space is not None else 0
+        keyword = keyword_leg(connection, scope, request.filters, asked, limit=depth, cache=frequencies, everything=everything)
         absent = find_absent(connection, scope, asked, keyword, frequencies)
         spelled = find_spelled(connection, [name for name in absent.names if name not in asked.phrase_names], keyword)
         if spelled:

@@ -194,7 +194,9 @@ def _legs(snapshots: Snapshots, questions: Questions, pids: Sequence[int]) -> li
         frequencies = FrequencyCache()
 
         def keyword(question: str) -> object:
-            return keyword_leg(connection, scope, EVERYTHING, query_terms(question), limit=DEPTH, cache=frequencies)
+            return keyword_leg(
+                connection, scope, EVERYTHING, query_terms(question), limit=DEPTH, cache=frequencies, everything=space.indexed
+            )
 
         def semantic(question: str) -> object:
             vector = questions.vectors[question]

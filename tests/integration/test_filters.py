@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pgvector.psycopg import register_vector
 
 from query_server.access import LOCAL, Principal, scope
+from query_server.retrieve import keyword as keyword_module
 from query_server.retrieve import semantic
 from query_server.retrieve.filters import EVERYTHING, Filters, make_filters
 from query_server.retrieve.keyword import FrequencyCache, keyword_leg
@@ -133,6 +134,7 @@ def _fits(one: Indexed, filters: Filters) -> bool:
     principal=st.sampled_from([LOCAL, TENANT]),
     wanted=st.integers(1, 30),
     exact_up_to=st.sampled_from([0, 10, 4_000]),
+    everything=st.sampled_from([0, 1_000_000]),
 )
 def test_both_legs_obey_every_combination_of_filters_and_bring_all_that_are_wanted(
     library: list[Indexed],
@@ -141,6 +143,7 @@ def test_both_legs_obey_every_combination_of_filters_and_bring_all_that_are_want
     principal: Principal,
     wanted: int,
     exact_up_to: int,
+    everything: int,
 ) -> None:
     expected = {one.chunk_id for one in library if one.is_open_to(principal) and _fits(one, filters)}
     with (
@@ -150,12 +153,15 @@ def test_both_legs_obey_every_combination_of_filters_and_bring_all_that_are_want
     ):
         patch.setattr(semantic, "EXACT_UP_TO", exact_up_to)
         patch.setattr(semantic, "EXACT_UP_TO_HIDDEN", exact_up_to)
+        patch.setattr(keyword_module, "WHOLE_UP_TO", exact_up_to)
         register_vector(connection)
         scope(connection, principal)
         measured = measure(connection, filters, now=NOW, rescan_seconds=300)
         space = active_space(connection)
         assert space is not None
-        keyword = keyword_leg(connection, measured, filters, query_terms("alpha"), limit=wanted, cache=FrequencyCache())
+        keyword = keyword_leg(
+            connection, measured, filters, query_terms("alpha"), limit=wanted, cache=FrequencyCache(), everything=everything
+        )
         near = semantic_leg(
             connection,
             measured,
