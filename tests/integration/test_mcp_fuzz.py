@@ -135,6 +135,8 @@ def test_numbers_at_their_edges_and_forged_cursors_are_no_failure_of_the_server(
     assert len(tried) > 200
 
 
+# A long run makes long arguments; what they look like is asked for only when one fails.
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
 def test_every_call_ends_in_a_result_or_in_an_error_with_a_known_code(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
