@@ -230,3 +230,8 @@ def forget(connection: Connection[Any], place: Place, digests: Collection[bytes]
         "digests": list(digests),
     }
     return connection.execute(_FORGET, values).rowcount
+
+
+def forget_name(connection: Connection[Any], number: int) -> None:
+    """Keep no longer which document a delivery was for."""
+    connection.execute("UPDATE docwell.delivery SET namespace = NULL, path = NULL WHERE number = %s", (number,))

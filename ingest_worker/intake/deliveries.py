@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from psycopg import Connection
 from ingest_worker.catalogue import changes, deliveries
 from ingest_worker.catalogue.asking import Conflict, Unknown
 from ingest_worker.catalogue.deliveries import Applied, Row, Waiting
+from ingest_worker.catalogue.erasures import ERASED
 from ingest_worker.catalogue.sources import PUSH, ensure_audience, ensure_namespace
 from ingest_worker.intake.keeping import Facts, Pushed, again_after_conflict, take_in
 from ingest_worker.intake.push import push_source, withdraw_pushed
@@ -158,6 +159,10 @@ def apply(connection: Connection[Any], number: int, *, max_attempts: int = 5) ->
                 done = _apply(connection, delivery, max_attempts)
         except PermanentError as error:
             done = _Done(status="refused", code=error.code, reason=str(error))
+            if error.code == ERASED:
+                # Its name was erased too, and stays nowhere because somebody sent it once more.
+                deliveries.forget_name(connection, number)
+                done = replace(done, reason="It was erased.")
         deliveries.finish(
             connection,
             number,

@@ -218,6 +218,9 @@ def test_an_erasure_takes_what_waits_and_the_name_of_what_was_applied(sender: Se
         ("waiting", "refused", "erased", None, True),
     ]
     assert outcome(corpus, sender.send(delivery_id="waiting", path="a.md", content="newer text")) == "refused"
+    again = get_delivery(corpus.connection, GENERIC, "waiting")
+    assert (again.code, again.path, again.namespace) == ("erased", None, None)
+    assert "a.md" not in str(again.reason)
 
 
 def test_deliveries_are_forgotten_after_thirty_days(sender: Sender, corpus: Corpus) -> None:
