@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -39,6 +40,7 @@ from tests.faults.stage import RESCAN_SECONDS, Stage, open_stage  # noqa: E402
 from tests.faults.verdict import compare, pending  # noqa: E402
 from tests.faults.writer import Writer  # noqa: E402
 
+_WORD = re.compile(r"\bzq[a-z]{4}\b")
 CALM_SECONDS = 120.0
 """So long after the last blow everything must have come to rest: the longest back-off of five attempts is half a minute."""
 
@@ -77,7 +79,13 @@ class Report:
             {"what": "seconds from the last blow to rest", "count": round(self.calm_after, 1)},
             {"what": "violations", "count": len(self.violations)},
         ]
-        return "\n".join([table(rows), *(f"- {one}" for one in self.violations)])
+        return "\n".join([table(rows), *(f"- {one}" for one in self.violations), *self._history()])
+
+    def _history(self) -> list[str]:
+        """What was done to the documents that violations name, and the blows between."""
+        names = {name for one in self.violations for name in _WORD.findall(one)}
+        blows = {blow.value for blow in Blow}
+        return [line for line in self.log if names and (names & set(_WORD.findall(line)) or any(blow in line for blow in blows))]
 
 
 def run(effort: Effort, *, deed_every: float = 0.12, blow_every: float = 2.0, everything: bool = True) -> Report:

@@ -105,7 +105,7 @@ class Reader:
             document: self._check_document(after, document, found, whole=mode == "keyword" and len(standing) == 1)
             for document, found in standing.items()
         }
-        self._check_number(before, after, revisions)
+        self._check_number(before, after, revisions, standing)
         paths = {one["path"] for found in standing.values() for one in found}
         if paths == {after.path} and len(standing) == 1:
             self._ledger.arrived(number, after.path, max(revisions.values()))
@@ -140,7 +140,9 @@ class Reader:
         memory.versions[document] = version
         return revision
 
-    def _check_number(self, before: Entry, after: Entry, revisions: Mapping[str, int]) -> None:
+    def _check_number(
+        self, before: Entry, after: Entry, revisions: Mapping[str, int], standing: Mapping[str, Sequence[Mapping[str, Any]]]
+    ) -> None:
         memory = self._memory.setdefault(before.number, _Memory())
         if not revisions:
             if _is_steady(before, after) and memory.born == after.born:
@@ -149,7 +151,8 @@ class Reader:
                 memory.gone = before.written
             return
         if len(revisions) > 1 and not (before.redone or after.redone):
-            self._violated(after, f"it is served as several documents: {revisions}")
+            where = {document: (found[0]["path"], f"v{found[0]['version']}") for document, found in standing.items()}
+            self._violated(after, f"it is served as several documents: {revisions} at {where}")
         newest = max(revisions.values())
         if newest < memory.revision:
             self._violated(after, f"revision {newest} was served after {memory.revision}")
