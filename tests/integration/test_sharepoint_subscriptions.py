@@ -140,16 +140,19 @@ def test_one_that_we_know_nothing_of_makes_way(graph: StandInGraph, receiver: An
     assert not before & set(graph.subscriptions)
 
 
-def test_one_of_somebody_else_is_left_alone(graph: StandInGraph, receiver: Any) -> None:
-    with asking(graph, public_url=receiver.url, client_state=[STATE], name="other") as source:
-        source.maintain({}, graph.now)
-    before = set(graph.subscriptions)
-    with (
-        asking(graph, public_url=receiver.url, client_state=[STATE]) as source,
-        pytest.raises(PermanentError, match="Use another app registration"),
-    ):
-        source.maintain({}, graph.now)
-    assert set(graph.subscriptions) == before
+def test_one_of_somebody_else_is_left_alone_also_where_its_source_has_the_same_name(graph: StandInGraph, receiver: Any) -> None:
+    for others in ({"name": "other"}, {"public_url": f"{receiver.url}/staging"}):
+        with asking(graph, **{"public_url": receiver.url, "client_state": [STATE], **others}) as source:
+            source.maintain({}, graph.now)
+        before = set(graph.subscriptions)
+        with (
+            asking(graph, public_url=receiver.url, client_state=[STATE]) as source,
+            pytest.raises(PermanentError, match="an app registration of its own") as caught,
+        ):
+            source.maintain({}, graph.now)
+        assert caught.value.code == "subscribed_elsewhere"
+        assert set(graph.subscriptions) == before
+        graph.subscriptions.clear()
 
 
 def test_another_secret_or_address_asks_anew_and_no_address_ends_them(graph: StandInGraph, receiver: Any) -> None:

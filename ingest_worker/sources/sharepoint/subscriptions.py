@@ -118,20 +118,24 @@ class Subscriptions:
         return self._graph.send("POST", "/subscriptions", body, what=what, needs=_NEEDS, headers=headers)
 
     def _clear(self, drive: Drive) -> None:
-        """There is one for this drive that we know nothing of. Its secret cannot be read, so it is no use: it makes way.
+        """There is one for this drive that we know nothing of. Its secret cannot be read, so it is no use: where it leads to us
+        it makes way.
 
         Raises:
-            PermanentError: somebody else receives it.
+            PermanentError: somebody else receives it: another address, be its source named like ours or not.
         """
         for page in self._graph.pages("/subscriptions", what="the subscriptions of the application", needs=_NEEDS):
             for one in page:
                 if str(one.get("resource", "")).strip("/").lower() != _resource(drive).strip("/").lower():
                     continue
                 url = str(one.get("notificationUrl") or "")
-                if urlsplit(url).path != urlsplit(self._url()).path and not url.endswith(_path(self._settings)):
+                if not _same_address(url, self._url()):
+                    told = urlsplit(url)
                     raise PermanentError(
-                        f"The application is subscribed to {drive.name} already, for {urlsplit(url).netloc}. Use another app "
-                        "registration for this source, or end that subscription.",
+                        f"The application is subscribed to {drive.name} already, for {told.netloc}{told.path}. Another Docwell "
+                        "that uses it needs an app registration of its own. If there is none any more (a new "
+                        f"`public_url` and an empty database), end the subscription (DELETE /subscriptions/{one.get('id')} of "
+                        f"Graph, as this application), or wait until it ends by itself, {one.get('expirationDateTime')}.",
                         code="subscribed_elsewhere",
                     )
                 self._end(str(one.get("id")))
@@ -204,6 +208,12 @@ def _names_ours(resource: object, settings: SharePointSettings) -> bool:
     return isinstance(resource, str) and any(
         f"drives/{drive}/".lower() in f"{resource.strip('/')}/".lower() for drive in settings.drives
     )
+
+
+def _same_address(one: str, other: str) -> bool:
+    """Scheme and host mean the same in capitals; a path does not."""
+    parts = [(urlsplit(url).scheme.lower(), urlsplit(url).netloc.lower(), urlsplit(url).path) for url in (one, other)]
+    return parts[0] == parts[1]
 
 
 def _path(settings: SharePointSettings) -> str:
