@@ -29,7 +29,7 @@ from ingest_worker.parse.errors import Skipped
 from ingest_worker.parsing import parse_and_chunk
 from ingest_worker.picturing import describe, look_again, put_back, words_alone
 from ingest_worker.publish import NewVersion, Swap, VectorsMissing, publish
-from ingest_worker.reading import JobReport, Reading, Ready, Unchanged, picture_limits, read_document
+from ingest_worker.reading import JobReport, Reading, Ready, Unchanged, gone_meanwhile, picture_limits, read_document
 from ingest_worker.spaces import Models, SpaceChanged, SpaceVectors
 from ingest_worker.work import Work
 from shared.config import Settings
@@ -143,7 +143,7 @@ def parse(reading: Reading, version_id: int, tools: Tools) -> Ready:
             reason=str(skipped),
             modified=content.modified,
         )
-    return Ready(job=reading.job, version=version, pictures=pictures)
+    return Ready(job=reading.job, version=version, pictures=pictures, document=reading.begins.document)
 
 
 def serve(ready: Sequence[Ready], tools: Tools) -> list[JobReport]:
@@ -187,7 +187,7 @@ def _embed_and_publish(ready: Sequence[Ready], tools: Tools) -> list[JobReport]:
                 work=tools.work,
                 pay=pay,
             )
-        swaps = _swaps(ready, set(vectors))
+        swaps = _swaps(ready, set(vectors), gone_meanwhile(ready, tools.pool))
         try:
             with tools.work.stage("publish", held), tools.pool.connection() as connection:
                 done = publish(
@@ -231,11 +231,11 @@ def _pay(ready: Sequence[Ready], tools: Tools, model: str, use: TokenUse, embedd
         record_embedding(connection, shares, model, tools.settings.prices)
 
 
-def _swaps(ready: Sequence[Ready], embedded: set[uuid.UUID]) -> list[Swap]:
+def _swaps(ready: Sequence[Ready], embedded: set[uuid.UUID], gone: set[uuid.UUID]) -> list[Swap]:
     """What is to be published. A passage that two of them hold was embedded for the first."""
     swaps = []
     for one in ready:
         own = embedded & {chunk.input_id for chunk in one.version.chunks}
         embedded -= own
-        swaps.append(Swap(job=one.job, version=one.version, embedded=len(own)))
+        swaps.append(Swap(job=one.job, version=one.version, embedded=len(own), gone=one.job.document_id in gone))
     return swaps

@@ -46,6 +46,8 @@ ROLLED_BACK = "rolled_back"
 """The result of a job that served an old version again."""
 KEPT = "kept"
 """The result of a job whose version was read, and is not served since a person rolled back meanwhile."""
+GONE = "gone"
+"""The result of a job whose file went meanwhile: it runs again, and finds out what became of it."""
 
 
 class VectorsMissing(DocwellError):
@@ -58,11 +60,13 @@ class VectorsMissing(DocwellError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """A version to be served, and the job that asks for it. `embedded`: how many of its vectors were made for it."""
+    """A version to be served, and the job that asks for it. `embedded`: how many of its vectors were made for it. `gone`: the
+    file that it was read from is not there any more."""
 
     job: ClaimedJob
     version: NewVersion
     embedded: int = 0
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +96,15 @@ class _Held:
     pinned: int | None
     erasure_id: uuid.UUID | None
 
-    def instead(self, version: NewVersion) -> str | None:
+    def instead(self, swap: Swap) -> str | None:
         """The result of a job whose version is not to be published any more; None when it is."""
+        version = swap.version
         if self.state in {"deleted", "excluded"}:
             return self.state
         if self.erasure_id is not None:
             return "skipped"
+        if swap.gone:
+            return GONE
         # A person wants another old version by now. What is served may go to other readers all the same.
         return "unchanged" if version.again and version.number != self.pinned and version.version_id != self.served_id else None
 
@@ -131,7 +138,7 @@ def publish(
         still = hold_spaces(connection, space, beside.space if beside is not None else None)
         jobs.fence(connection, *(swap.job for swap in swaps))
         held = _hold_documents(connection, [swap.job.document_id for swap in swaps])
-        live = [swap for swap in swaps if held[swap.job.document_id].instead(swap.version) is None]
+        live = [swap for swap in swaps if held[swap.job.document_id].instead(swap) is None]
         if live:
             spaces = [SpaceVectors(space=space, vectors=vectors, apart=apart), *([beside] if still and beside else [])]
             _swap(connection, live, held, spaces=spaces, keep_versions=keep_versions)
@@ -310,7 +317,7 @@ def _end(connection: Connection[Any], swaps: Sequence[Swap], held: Mapping[uuid.
         if erasure_id is not None:
             reason = erased_reason(erasure_id)
             withdraw(connection, swap.job.document_id, state=DocumentState.SKIPPED, code=ERASED, reason=reason)
-    again = [swap.job for swap in swaps if swap.version.again]
+    again = [swap.job for swap in swaps if swap.version.again or swap.gone]
     if again:
         jobs.run_again(connection, [job for job in again if job.kind != "rollback"])
         connection.execute(_UNPIN_NEWEST, ([job.document_id for job in again if job.kind == "rollback"],))
@@ -324,7 +331,7 @@ def _end(connection: Connection[Any], swaps: Sequence[Swap], held: Mapping[uuid.
 
 def _result(swap: Swap, document: _Held) -> Success:
     version = swap.version
-    instead = document.instead(version)
+    instead = document.instead(swap)
     if instead is not None:
         return Success(job=swap.job, result=instead, chunks=0, embedded=0)
     result = ROLLED_BACK if version.again else KEPT if document.only_keeps(version) else version.state.value

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +19,7 @@ from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.documents import Beginning, Content, JobDocument
 from ingest_worker.catalogue.sources import ensure_audience
 from ingest_worker.enrich import again
-from ingest_worker.intake.read import Gone, Refused, gone_seconds, read_content
+from ingest_worker.intake.read import Gone, Refused, gone_seconds, is_gone, read_content
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.parse.fingerprint import ocr_settings, parser_fingerprint
@@ -28,6 +28,7 @@ from ingest_worker.parse.pictures import Picture, PictureLimits
 from ingest_worker.parsing import heading_mark, heading_of
 from ingest_worker.publish import NewVersion, unpublish, withdraw
 from shared.config import Settings
+from shared.database import Pool
 from shared.documents import DocumentState
 from shared.errors import DocwellError, Postponed, TransientError
 
@@ -69,13 +70,14 @@ class Ready:
     """A version whose passages wait for their vectors.
 
     `pictures` are those of its file; None: nobody looked for them, and its captions stay as they are. `again` is what they are to
-    be looked for in.
+    be looked for in. `document` is the row by which its bytes were read just now; None: it was there before.
     """
 
     job: ClaimedJob
     version: NewVersion
     pictures: tuple[Picture, ...] | None = None
     again: Reading | None = None
+    document: JobDocument | None = None
 
     @property
     def size(self) -> int:
@@ -151,6 +153,17 @@ def read_document(
     fingerprint = _fingerprint(settings, content)
     begins = Beginning(document=document, content=content, audience_id=audience_id, fingerprint=fingerprint)
     return Reading(job=job, begins=begins)
+
+
+def gone_meanwhile(ready: Sequence[Ready], pool: Pool) -> set[uuid.UUID]:
+    """The documents whose files went while their versions were on their way, which can take minutes."""
+    gone = {one.document.document_id for one in ready if one.document is not None and is_gone(one.document)}
+    if not gone:
+        return gone
+    with pool.connection() as connection:
+        now = catalogue.for_jobs(connection, list(gone))
+    # One that moved, and is known to have moved, is not gone.
+    return {document_id for document_id, document in now.items() if is_gone(document)}
 
 
 def _for_new_readers(connection: Connection[Any], job: ClaimedJob, document: JobDocument, audience_id: int) -> Ready | None:

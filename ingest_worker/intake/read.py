@@ -85,6 +85,18 @@ def _locate(document: JobDocument) -> Path:
     return path
 
 
+def is_gone(document: JobDocument) -> bool:
+    """Whether a document's file is not there now, though its source's folder is. Kept bytes are never gone."""
+    if document.source_type not in ON_DISK:
+        return False
+    try:
+        return not stat.S_ISREG(_locate(document).stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, Outage, Refused):  # whoever reads it next says what is the matter
+        return False
+
+
 def gone_seconds(document: JobDocument, *, now_ns: int) -> float:
     """How long a file has been gone at least: as long as the nearest folder of its path that is still there has not changed."""
     folder = _locate(document).parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from email.message import EmailMessage
 from pathlib import Path
@@ -24,7 +24,9 @@ from ingest_worker.pipeline import JobReport, Tools, run_job
 from shared.config import Settings
 from shared.database import connect, open_pool
 from shared.embedding.bundled import bundled_model_dir
+from shared.embedding.fingerprint import Fingerprint
 from shared.embedding.local import LocalEmbedder
+from shared.embedding.protocol import Role, Vectors
 from shared.errors import PermanentError, Postponed, TransientError
 from tests.conftest import Database
 from tests.making import cells, pptx, shape, xlsx
@@ -165,6 +167,49 @@ def test_a_file_that_went_a_moment_ago_is_looked_for_again_before_it_counts_as_d
     assert inbox.document("a.md")["searchable"] is True
     inbox.connection.execute("UPDATE docwell.job SET state = 'retrying' WHERE state = 'running'")
     assert [report.result for report in inbox.work()] == ["deleted"], "whatever else goes on in the folder"
+
+
+@dataclass(frozen=True)
+class _Meanwhile:
+    """The model, with which something happens in the folder while it works."""
+
+    embedder: LocalEmbedder
+    happens: Callable[[], object]
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return self.embedder.fingerprint
+
+    def embed(self, texts: Sequence[str], role: Role) -> Vectors:
+        self.happens()
+        return self.embedder.embed(texts, role)
+
+
+def test_a_file_that_goes_while_it_is_embedded_is_never_served(inbox: Inbox, embedder: LocalEmbedder) -> None:
+    file = inbox.root / "a.md"
+    file.write_text("# A\n\nText.\n")
+    meanwhile = _Meanwhile(embedder, lambda: (file.unlink(), os.utime(inbox.root, (1, 1))))
+    busy = replace(inbox, tools=replace(inbox.tools, embedder=lambda: meanwhile))
+    assert [(report.result, report.rerun) for report in busy.take("a.md")] == [("gone", True), ("deleted", False)]
+    assert inbox.document("a.md")["state"] == "deleted"
+    assert inbox.connection.execute("SELECT count(*) FROM docwell.chunk").fetchone() == (0,)
+
+
+def test_a_file_that_moves_while_it_is_embedded_is_served_at_its_new_place(inbox: Inbox, embedder: LocalEmbedder) -> None:
+    (inbox.root / "a.md").write_text("# A\n\nText.\n")
+
+    def move() -> None:
+        (inbox.root / "a.md").rename(inbox.root / "b.md")
+        with connect(inbox.tools.pool.conninfo, autocommit=True) as connection:
+            source = get_source(connection, "inbox")
+            assert source is not None
+            row = connection.execute("SELECT document_id FROM docwell.document WHERE path = 'a.md'").fetchone()
+            assert row is not None
+            move_documents(connection, source.source_id, {row[0]: Observed(name="b.md")})
+
+    busy = replace(inbox, tools=replace(inbox.tools, embedder=lambda: _Meanwhile(embedder, move)))
+    assert [report.result for report in busy.take("a.md")] == ["indexed"]
+    assert inbox.document("b.md")["searchable"] is True
 
 
 def test_a_file_that_is_being_saved_in_place_is_left_to_rest_and_its_old_text_stays(inbox: Inbox) -> None:
