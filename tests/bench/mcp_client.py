@@ -22,9 +22,10 @@ class Load:
 
 
 def ask(
-    url: str, tool: str, arguments: Callable[[int], Mapping[str, Any]], *, clients: int, calls: int, seconds: float = 3600
+    url: str, call: Callable[[int], tuple[str, Mapping[str, Any]]], *, clients: int, calls: int, seconds: float = 3600
 ) -> Load:
     """`calls` calls in all by `clients` that each ask again as soon as they are answered; none begins after `seconds`.
+    `call` gives the tool and the arguments of each.
 
     Raises:
         RuntimeError: a call was not answered with a result.
@@ -36,7 +37,7 @@ def ask(
         began = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             for _ in range(clients):
-                group.create_task(_client(url, tool, arguments, numbers, began + seconds, load))
+                group.create_task(_client(url, call, numbers, began + seconds, load))
         load.seconds = time.perf_counter() - began
 
     asyncio.run(everyone())
@@ -44,7 +45,7 @@ def ask(
 
 
 async def _client(
-    url: str, tool: str, arguments: Callable[[int], Mapping[str, Any]], numbers: Iterator[int], until: float, load: Load
+    url: str, call: Callable[[int], tuple[str, Mapping[str, Any]]], numbers: Iterator[int], until: float, load: Load
 ) -> None:
     address = urlsplit(url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -57,8 +58,9 @@ async def _client(
             began = time.perf_counter()
             if began > until:
                 return
-            call = {"name": tool, "arguments": arguments(number)}
-            body = json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call}).encode()
+            tool, arguments = call(number)
+            params = {"name": tool, "arguments": arguments}
+            body = json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode()
             writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             answer = await _answer(reader)
             load.milliseconds.append((time.perf_counter() - began) * 1000)

@@ -10,10 +10,10 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from infra.local.runtime import attach
 from query_server.assembly import open_service
@@ -27,6 +27,9 @@ from tests.bench.querying import analyse
 CLIENTS = (1, 16, 64)
 CALLS = {1: 300, 16: 800, 64: 1600}
 TICKS = os.sysconf("SC_CLK_TCK")
+
+Calls: TypeAlias = Callable[[int], tuple[str, Mapping[str, Any]]]
+"""The tool and the arguments of each call, by its number."""
 
 
 def mcp_load() -> list[dict[str, Any]]:
@@ -44,15 +47,16 @@ def mcp_load() -> list[dict[str, Any]]:
         rows = [{"measure": f"search through the code, 1 client ({summary['chunks']} chunks)", **_columns(_through_code(made))}]
         pid = _pid_of(made, "docwell mcp")
         mcp_url = made.services["mcp_url"]
-        mcp_client.ask(mcp_url, "search_documents", _questions("warm"), clients=8, calls=700)  # its caches are full
-        rows += [_at(f"search_documents, {clients} clients", mcp_url, "search_documents", clients, pid) for clients in CLIENTS]
+        mcp_client.ask(mcp_url, _searches("warm"), clients=8, calls=700)  # its caches are full
+        rows += [_at(f"search_documents, {clients} clients", mcp_url, _searches, clients, pid) for clients in CLIENTS]
         with _trivial() as (trivial_url, trivial_pid):
-            mcp_client.ask(trivial_url, "nothing", _questions("warm"), clients=1, calls=50)
+            mcp_client.ask(trivial_url, _nothing("warm"), clients=1, calls=50)
             rows += [
-                _at(f"a tool that does nothing, {clients} clients", trivial_url, "nothing", clients, trivial_pid)
+                _at(f"a tool that does nothing, {clients} clients", trivial_url, _nothing, clients, trivial_pid)
                 for clients in CLIENTS
             ]
-        rows.append(_memory(mcp_url, pid))
+        documents = [one["document_id"] for one in made.run("documents", "list", "--limit", "100")["documents"]]
+        rows.append(_memory(mcp_url, pid, documents))
     return rows
 
 
@@ -81,9 +85,36 @@ def _through_code(made: Instance) -> list[float]:
     return times
 
 
-def _at(measure: str, url: str, tool: str, clients: int, pid: int) -> dict[str, Any]:
+def _searches(kind: str) -> Calls:
+    question = _questions(kind)
+    return lambda number: ("search_documents", question(number))
+
+
+def _nothing(kind: str) -> Calls:
+    question = _questions(kind)
+    return lambda number: ("nothing", question(number))
+
+
+def _every_tool(kind: str, documents: Sequence[str]) -> Calls:
+    """Half of the calls are searches, each of its own; between them the other tools take turns."""
+    question = _questions(kind)
+
+    def call(number: int) -> tuple[str, Mapping[str, Any]]:
+        if number % 2:
+            return "search_documents", question(number)
+        others: list[tuple[str, Mapping[str, Any]]] = [
+            ("read_document", {"document_id": documents[number % len(documents)], "max_tokens": 500}),
+            ("list_documents", {"limit": 20}),
+            ("index_status", {}),
+        ]
+        return others[number // 2 % len(others)]
+
+    return call
+
+
+def _at(measure: str, url: str, calls_of: Callable[[str], Calls], clients: int, pid: int) -> dict[str, Any]:
     before = _processor_seconds(pid)
-    load = mcp_client.ask(url, tool, _questions(f"at{clients}"), clients=clients, calls=CALLS[clients])
+    load = mcp_client.ask(url, calls_of(f"at{clients}"), clients=clients, calls=CALLS[clients])
     calls = len(load.milliseconds)
     return {
         "measure": measure,
@@ -93,7 +124,7 @@ def _at(measure: str, url: str, tool: str, clients: int, pid: int) -> dict[str, 
     }
 
 
-def _memory(url: str, pid: int) -> dict[str, Any]:
+def _memory(url: str, pid: int, documents: Sequence[str]) -> dict[str, Any]:
     """Resident memory before, in quarters of the way, and after."""
     calls = int(os.environ.get("MCP_CALLS", "100000"))
     until = time.perf_counter() + float(os.environ.get("MCP_SECONDS", "300"))
@@ -101,9 +132,8 @@ def _memory(url: str, pid: int) -> dict[str, Any]:
     done = 0
     for quarter in range(4):
         left = max(0.0, until - time.perf_counter())
-        load = mcp_client.ask(
-            url, "search_documents", _questions(f"memory{quarter}"), clients=16, calls=calls // 4, seconds=left / (4 - quarter)
-        )
+        asked = _every_tool(f"memory{quarter}", documents)
+        load = mcp_client.ask(url, asked, clients=16, calls=calls // 4, seconds=left / (4 - quarter))
         done += len(load.milliseconds)
         sizes.append(_resident(pid))
     return {"measure": f"resident memory over {done} calls, MiB: {' '.join(f'{size:.1f}' for size in sizes)}", **_columns(sizes)}
