@@ -87,7 +87,7 @@ def look_at_upkeep(connection: Connection[Any], settings: Settings) -> Iterator[
 _GAP_CURES = {
     "kept_here": 'Nothing, if that is meant. Else set a local model, or `embed = "anyway"` in the source\'s table; a price of 0'
     " under [prices] says that the model costs nothing.",
-    "refused": "`docwell reindex retry` asks the model again.",
+    "refused": "`docwell reindex retry` asks the model again at once; it is asked a day later by itself.",
 }
 
 

@@ -1,4 +1,4 @@
-"""What an embedding model does not get: text that its source keeps here, and passages that the model has refused before."""
+"""Passages that stay without a vector: text that its source keeps here, and what the model refuses or has refused before."""
 
 from __future__ import annotations
 
@@ -8,10 +8,44 @@ from typing import Any
 
 from psycopg import Connection
 
-from ingest_worker.catalogue.without_vector import Gap, confined_documents, kept_here, refused_inputs
+from ingest_worker.catalogue.without_vector import Gap, confined_documents, kept_here, refused, refused_inputs
+from ingest_worker.embedding import Embedded
 from ingest_worker.spaces import Target
 from shared.config import Settings
 from shared.documents import Chunk
+from shared.errors import TransientError
+
+_MOST_WHOLE = 3
+"""So many documents of which a model takes not one passage, one after the other, are no document's fault."""
+
+
+class Refusals:
+    """Tells a model that refuses single passages from one that does not do its work; for one worker."""
+
+    def __init__(self) -> None:
+        self._whole: set[uuid.UUID] = set()
+
+    def judge(self, documents: Mapping[uuid.UUID, Sequence[Chunk]], made: Embedded) -> dict[uuid.UUID, Gap]:
+        """Why those passages of these documents that the model refused stay without a vector, by `Chunk.input_id`.
+
+        Raises:
+            TransientError: nothing was taken of several documents, here and before: it is not their fault.
+        """
+        if made.vectors:
+            self._whole.clear()
+        elif made.refused:
+            self._whole |= {
+                document
+                for document, chunks in documents.items()
+                if chunks and made.refused.keys() >= {one.input_id for one in chunks}
+            }
+            if len(self._whole) >= _MOST_WHOLE:
+                raise TransientError(
+                    f"The embedding model has taken no passage of {len(self._whole)} documents in a row, this one among them:"
+                    f" {next(iter(made.refused.values()))}. Check the model and its settings.",
+                    code="embedding_refuses_documents",
+                )
+        return {input_id: refused(error) for input_id, error in made.refused.items()}
 
 
 def set_apart(

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from ingest_worker.apart import set_apart
 from ingest_worker.catalogue.vectors import inputs_with_vector
-from ingest_worker.embedding import Pay, Vectors, embed
+from ingest_worker.catalogue.without_vector import refused
+from ingest_worker.embedding import Embedded, Pay, embed
 from ingest_worker.spaces import Models, SpaceVectors, Target
 from ingest_worker.work import Work
 from shared.config import Settings
@@ -37,10 +38,11 @@ def embed_beside(
         wanted = chunks.keys() - inputs_with_vector(connection, target.space.space_id, list(chunks))
         apart = set_apart(connection, target, documents, wanted, settings)
     missing = {key: chunks[key] for key in wanted if key not in apart}
-    vectors: Vectors = {}
+    made = Embedded()
     if missing:
         try:
-            vectors = embed(target.embedder, missing, work=work, pay=pay)
+            made = embed(target.embedder, missing, work=work, pay=pay)
         except DocwellError as error:
             models.beside_failed(error)
-    return SpaceVectors(space=target.space, vectors=vectors, apart=apart)
+    apart |= {input_id: refused(error) for input_id, error in made.refused.items()}
+    return SpaceVectors(space=target.space, vectors=made.vectors, apart=apart)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,21 @@ from ingest_worker.catalogue import ledger
 from ingest_worker.work import EMBEDDING_REQUESTS, EMBEDDING_TEXTS, EMBEDDING_TOKENS, Work
 from shared.documents import Chunk
 from shared.embedding.fingerprint import Fingerprint
-from shared.embedding.protocol import Embedder, Metered, Role
-from shared.errors import Outage, TransientError
+from shared.embedding.protocol import Embedder, Metered, Role, TextsRefused
+from shared.errors import Outage, PermanentError, TransientError
 from shared.prices import Price, TokenUse, cost
 
 Vectors = dict[uuid.UUID, NDArray[np.float32]]
 Pay = Callable[[TokenUse, Mapping[uuid.UUID, Chunk]], None]
 """Is told what was used for which passages, by `Chunk.input_id`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedded:
+    """Vectors, and the errors of passages that the model takes in no way, by `Chunk.input_id`."""
+
+    vectors: Vectors = field(default_factory=dict)
+    refused: Mapping[uuid.UUID, PermanentError] = field(default_factory=dict)
 
 
 def identify(embedder: Embedder) -> Fingerprint:
@@ -35,28 +44,36 @@ def identify(embedder: Embedder) -> Fingerprint:
         raise Outage(str(error), code=error.code, retry_after=error.retry_after) from error
 
 
-def embed(embedder: Embedder, chunks: Mapping[uuid.UUID, Chunk], *, work: Work, pay: Pay) -> Vectors:
-    """The vectors of these passages, by `Chunk.input_id`. What it cost is told also when it fails.
+def embed(embedder: Embedder, chunks: Mapping[uuid.UUID, Chunk], *, work: Work, pay: Pay) -> Embedded:
+    """The vectors of these passages, as far as the model takes them. What it cost is told also when it fails.
 
     Raises:
+        PermanentError, TransientError: as `Embedder.embed`.
         Outage: the embedder takes no other text either, so these are not at fault.
     """
     work.count(EMBEDDING_REQUESTS)
     try:
-        embedded = _embed(embedder, [chunk.embedded_text for chunk in chunks.values()])
+        rows = _embed(embedder, [chunk.embedded_text for chunk in chunks.values()])
     finally:
         if isinstance(embedder, Metered):
             use = embedder.take_use()
             if use != TokenUse():
                 pay(use, chunks)
-    work.count(EMBEDDING_TEXTS, by=len(chunks))
-    work.count(EMBEDDING_TOKENS, by=sum(chunk.tokens for chunk in chunks.values()))
-    return dict(zip(chunks, embedded, strict=True))
+    found = dict(zip(chunks, rows, strict=True))
+    made = Embedded(
+        vectors={input_id: row for input_id, row in found.items() if not isinstance(row, PermanentError)},
+        refused={input_id: row for input_id, row in found.items() if isinstance(row, PermanentError)},
+    )
+    work.count(EMBEDDING_TEXTS, by=len(made.vectors))
+    work.count(EMBEDDING_TOKENS, by=sum(chunks[input_id].tokens for input_id in made.vectors))
+    return made
 
 
-def _embed(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+def _embed(embedder: Embedder, texts: Sequence[str]) -> Sequence[NDArray[np.float32] | PermanentError]:
     try:
-        return embedder.embed(texts, Role.PASSAGE)
+        return list(embedder.embed(texts, Role.PASSAGE))
+    except TextsRefused as some:
+        return some.rows
     except TransientError as error:
         try:
             embedder.embed(["."], Role.QUERY)

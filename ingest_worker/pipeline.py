@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest_worker.apart import set_apart
+from ingest_worker.apart import Refusals, set_apart
 from ingest_worker.beside import embed_beside
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.vectors import inputs_with_vector
@@ -57,6 +57,7 @@ class Tools:
     enricher: Enricher = field(default_factory=Enricher)
     captioner: Captioner = field(default_factory=Captioner)
     models: Models = field(default_factory=Models)
+    refusals: Refusals = field(default_factory=Refusals)
 
 
 def run_job(job: ClaimedJob, tools: Tools) -> JobReport:
@@ -175,7 +176,9 @@ def _embed_and_publish(ready: Sequence[Ready], tools: Tools) -> list[JobReport]:
         missing = {key: chunk for key, chunk in chunks.items() if key in wanted and key not in apart}
         if missing:
             with tools.work.stage("embed", held):
-                vectors |= embed(embedder, missing, work=tools.work, pay=partial(_pay, ready, tools, model))
+                made = embed(embedder, missing, work=tools.work, pay=partial(_pay, ready, tools, model))
+            vectors |= made.vectors
+            apart |= tools.refusals.judge(documents, made)
         if targets.beside is not None and beside is None:
             pay = partial(_pay, ready, tools, targets.beside.model)
             beside = embed_beside(

@@ -12,6 +12,8 @@ from shared.embedding.endpoint import endpoint_of
 from shared.embedding.spaces import model_in, read_models
 
 EVERY_SECONDS = 60.0
+REFUSED_SECONDS = 86_400.0
+"""What a model has refused it is asked again after a day: filters change, and a server may have had a bad one."""
 
 
 class VectorKeeper:
@@ -36,5 +38,8 @@ class VectorKeeper:
             vector_cache.set_remembering(connection, on=days > 0 and rows > 0)
             vector_cache.prune(connection, days=days, rows=rows)
             active = model_in(read_models(connection), "active")
-            if active is not None and not active.is_paid(endpoint_of(self._settings), self._settings.prices):
+            if active is None:
+                return
+            without_vector.retry_old(connection, active.space_id, seconds=REFUSED_SECONDS)
+            if not active.is_paid(endpoint_of(self._settings), self._settings.prices):
                 without_vector.space_freed(connection, active.space_id)

@@ -18,6 +18,8 @@ from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.parse.cage import ParserCage
 from ingest_worker.pipeline import Tools, run_job
+from ingest_worker.reindexing.fill import fill_some
+from ingest_worker.spaces import Models
 from shared.config import Settings
 from shared.database import connect, open_pool
 from shared.embedding.protocol import Embedder
@@ -58,6 +60,12 @@ class Library:
         while (job := self.claim()) is not None:
             results.append(run_job(job, self.tools).result)
         return results
+
+    def fill(self, models: Models | None = None, **options: float) -> None:
+        """Embed all that lacks a vector, as a worker does that has no job."""
+        tools = self.tools
+        while fill_some(tools.pool, models or tools.models, tools.embedder, tools.settings, tools.work, **options):
+            pass
 
     def take(self, name: str, text: str | bytes | None = None, **facts: Any) -> uuid.UUID:
         """Write, ask and do all that is due."""

@@ -151,6 +151,10 @@ _FREED: LiteralString = """
 _ALL_FREED: LiteralString = """
     UPDATE docwell.without_vector SET look_at = now() WHERE space_id = %s AND reason_code = 'kept_here' AND look_at IS NULL
 """
+_RETRY_OLD: LiteralString = """
+    UPDATE docwell.without_vector SET look_at = now()
+    WHERE space_id = %s AND reason_code = 'refused' AND look_at IS NULL AND noted_at < now() - make_interval(secs => %s)
+"""
 _RETRY: LiteralString = "UPDATE docwell.without_vector SET look_at = now() WHERE reason_code = 'refused' AND look_at IS NULL"
 
 
@@ -167,6 +171,11 @@ def space_freed(connection: Connection[Any], space_id: int) -> int:
 def retry_refused(connection: Connection[Any]) -> int:
     """Ask models again for what they have refused, in every space; returns how many passages."""
     return connection.execute(_RETRY).rowcount
+
+
+def retry_old(connection: Connection[Any], space_id: int, *, seconds: float) -> int:
+    """Ask the space's model again for what it refused so long ago; returns how many passages."""
+    return connection.execute(_RETRY_OLD, (space_id, seconds)).rowcount
 
 
 _PUT_OFF: LiteralString = """

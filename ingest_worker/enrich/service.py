@@ -35,6 +35,11 @@ def explain(error: Exception, *, model: str, setting: str) -> DocwellError:
     if not isinstance(error, anthropic.APIStatusError):
         return ServiceUnavailable(f"The service of {model} gave an answer that cannot be read: {error}", code="bad_response")
     status, said = error.status_code, str(error)[:_SAID_CHARACTERS]
+    if status == 402:
+        return ConfigurationError(
+            f"The service of {model} wants to be paid first (HTTP 402): {said} See to the account of ANTHROPIC_API_KEY.",
+            code="unpaid",
+        )
     if status in (401, 403):
         return ConfigurationError(f"The key is refused (HTTP {status}): {said} Check ANTHROPIC_API_KEY.", code="key_refused")
     if status == 404:

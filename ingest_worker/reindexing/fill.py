@@ -12,7 +12,7 @@ import structlog
 from ingest_worker.catalogue import without_vector
 from ingest_worker.catalogue.vectors import inputs_with_vector, insert_vectors
 from ingest_worker.catalogue.without_vector import confined_sources, kept_here, refused
-from ingest_worker.embedding import Vectors, embed, record_embedding, shares_of
+from ingest_worker.embedding import Embedded, embed, record_embedding, shares_of
 from ingest_worker.reindexing import table
 from ingest_worker.reindexing.table import Filling, Lacking
 from ingest_worker.spaces import Models, SpaceChanged, Target, hold_beside
@@ -20,9 +20,9 @@ from ingest_worker.work import Work
 from shared.config import Settings
 from shared.database import Pool
 from shared.documents import Chunk
-from shared.embedding.protocol import Embedder, Role
+from shared.embedding.protocol import Embedder
 from shared.embedding.spaces import read_models
-from shared.errors import ConfigurationError, DocwellError, PermanentError
+from shared.errors import DocwellError
 from shared.prices import TokenUse
 
 log = structlog.get_logger(__name__)
@@ -140,41 +140,17 @@ def fill_batch(lacking: Sequence[Lacking], target: Target, pool: Pool, settings:
     free = [one for one in lacking if one.may_leave or not target.is_paid]
     gaps = {(one.audience_id, one.input_id): kept_here(target.model) for one in lacking if one not in free}
     chunks = {one.input_id: one.chunk for one in free if one.input_id not in known}
-    vectors, problems = _embed(target.embedder, chunks, work, partial(_pay, free, pool, settings, target.model))
-    if problems and len(problems) == len(chunks):
-        # Whoever refuses every text, this one too, has another trouble than a passage.
-        target.embedder.embed(["."], Role.PASSAGE)
-    gaps |= {(one.audience_id, one.input_id): refused(problems[one.input_id]) for one in free if one.input_id in problems}
+    made = Embedded()
+    if chunks:
+        made = embed(target.embedder, chunks, work=work, pay=partial(_pay, free, pool, settings, target.model))
+    gaps |= {(one.audience_id, one.input_id): refused(made.refused[one.input_id]) for one in free if one.input_id in made.refused}
     with pool.connection() as connection, connection.transaction():
         hold_beside(connection, target.space)
         served = table.hold_served(connection, [(one.audience_id, one.input_id) for one in lacking])
-        made = {owner for owner in served if owner[1] in vectors or owner[1] in known}
-        without = insert_vectors(connection, target.space, made, vectors)
-        without_vector.filled(connection, target.space.space_id, [owner for owner in made if owner[1] not in without])
-        without_vector.note(connection, target.space.space_id, {owner: gaps[owner] for owner in (served & gaps.keys()) - made})
-
-
-def _embed(
-    embedder: Embedder, chunks: Mapping[uuid.UUID, Chunk], work: Work, pay: Callable[[TokenUse, Mapping[uuid.UUID, Chunk]], None]
-) -> tuple[Vectors, dict[uuid.UUID, PermanentError]]:
-    """The vectors of these, and the errors of those that the model takes in no way."""
-    if not chunks:
-        return {}, {}
-    try:
-        return embed(embedder, chunks, work=work, pay=pay), {}
-    except ConfigurationError:
-        raise
-    except PermanentError as error:
-        if len(chunks) == 1:
-            return {}, dict.fromkeys(chunks, error)
-        items = list(chunks.items())
-        vectors: Vectors = {}
-        problems: dict[uuid.UUID, PermanentError] = {}
-        for half in (items[: len(items) // 2], items[len(items) // 2 :]):
-            made, refusals = _embed(embedder, dict(half), work, pay)
-            vectors |= made
-            problems |= refusals
-        return vectors, problems
+        filled = {owner for owner in served if owner[1] in made.vectors or owner[1] in known}
+        without = insert_vectors(connection, target.space, filled, made.vectors)
+        without_vector.filled(connection, target.space.space_id, [owner for owner in filled if owner[1] not in without])
+        without_vector.note(connection, target.space.space_id, {owner: gaps[owner] for owner in (served & gaps.keys()) - filled})
 
 
 def _pay(

@@ -89,6 +89,11 @@ def explain(error: openai.APIError, url: str, model: str) -> DocwellError:
         return ConfigurationError(
             f"{url} refused the key (HTTP {status}): {said}. Check DOCWELL_EMBEDDING_API_KEY.", code="embedding_key"
         )
+    if status == 402:
+        return ConfigurationError(
+            f"{url} wants to be paid first (HTTP 402): {said}. See to the account that DOCWELL_EMBEDDING_API_KEY belongs to.",
+            code="embedding_unpaid",
+        )
     if status == 404:
         return ConfigurationError(
             f"{url} knows no model {model}, or no embeddings (HTTP 404): {said}. Check DOCWELL_EMBEDDING_MODEL and "

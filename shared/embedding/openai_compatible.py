@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from shared.embedding.endpoint import OPENAI_URL
 from shared.embedding.fingerprint import Fingerprint
 from shared.embedding.limiter import LONGEST_HOLD_SECONDS, Limiter, Unlimited
 from shared.embedding.openai_answers import Timeout, TooMuch
-from shared.embedding.protocol import Role, Vectors
-from shared.embedding.vectors import normalise, pool, well_formed
-from shared.errors import ConfigurationError, TransientError
+from shared.embedding.probe import ORDINARY
+from shared.embedding.protocol import Role, TextsRefused, Vectors
+from shared.embedding.vectors import NoDirection, normalise, pool, well_formed
+from shared.errors import ConfigurationError, PermanentError, TransientError
 from shared.prices import TokenUse
 
 if TYPE_CHECKING:
@@ -35,12 +37,23 @@ _ATTEMPTS = {Role.QUERY: 2, Role.PASSAGE: 5}
 _LONGEST_WAIT = {Role.QUERY: 2.0, Role.PASSAGE: 30.0}
 _SHORTEST_TEXT = 64
 
+_Rows = list[Vectors | PermanentError]
+
+
+@dataclass(slots=True)
+class _Call:
+    """What is known since this call began: whether the server took a text, and how many it did not take by themselves."""
+
+    is_proven: bool = False
+    culprits: int = 0
+
 
 class OpenAIEmbedder:
     """Embeds over HTTP. Nothing is sent before the first call.
 
-    A batch that the server finds too large, or that takes too long, is halved down to the single text, and batches stay
-    smaller from then on. A single text that is too long is embedded in halves whose mean is taken. `dimension` is asked of the
+    A batch that the server finds too large, or that takes too long, is halved down to the single text; where none of them was at
+    fault, batches stay smaller from then on. A single text that is too long is embedded in halves whose mean is taken. Before a
+    text counts as refused the server must have taken another one, an ordinary sentence at least. `dimension` is asked of the
     server where it can choose (`dimensions`), and checked in each answer; when None it is learnt from the first answer. The
     prefixes are put before each text, and before each part of one that is too long. With an `api_version` the server is asked as
     Azure wants it: `{base_url}/embeddings?api-version=…` where the address names a deployment, else with the model as the
@@ -104,21 +117,25 @@ class OpenAIEmbedder:
         """See `Embedder.embed`. The role decides on the prefix, and how patiently is retried.
 
         Raises:
-            ConfigurationError: key, URL, model or dimension is wrong.
-            PermanentError: the server refuses one of the texts.
+            ConfigurationError: key, URL, model or dimension is wrong, or the server refuses every text.
+            TextsRefused: the server refuses some of the texts; it has the vectors of the others.
             TransientError: rate limit, overload, timeout or no connection, after all attempts.
         """
         # Servers refuse an empty string; a full stop has a vector without meaning, as `Embedder` promises.
         wanted = [text if text.strip() else "." for text in well_formed(texts)]
-        parts: list[Vectors] = []
+        rows: _Rows = []
+        call = _Call()
         start = 0
         while start < len(wanted):
             stop = start + self._fitting(wanted, start)
-            parts.append(self._embed_batch(wanted[start:stop], role))
+            rows += self._embed_batch(wanted[start:stop], role, call)
             start = stop
-        if not parts:
+        if not rows:
             return np.empty((0, self.fingerprint.dimension), np.float32)
-        return np.concatenate(parts)
+        vectors = [row for row in rows if not isinstance(row, PermanentError)]
+        if len(vectors) < len(rows):
+            raise TextsRefused(rows)
+        return np.stack(vectors)
 
     def take_use(self) -> TokenUse:
         """See `Metered.take_use`: calls, and the tokens that the server said it had counted."""
@@ -141,20 +158,47 @@ class OpenAIEmbedder:
                 return count
         return min(self._batch_texts, len(texts) - start)
 
-    def _embed_batch(self, texts: list[str], role: Role) -> Vectors:
+    def _embed_batch(self, texts: list[str], role: Role, call: _Call) -> _Rows:
         try:
-            return self._ask(texts, role)
-        except (TooMuch, Timeout) as error:
+            vectors = self._ask(texts, role)
+        except (TooMuch, Timeout, NoDirection) as error:
             if len(texts) > 1:
-                half = len(texts) // 2
-                if isinstance(error, TooMuch):
+                half, culprits = len(texts) // 2, call.culprits
+                rows = [row for part in (texts[:half], texts[half:]) for row in self._embed_batch(part, role, call)]
+                if isinstance(error, TooMuch) and call.culprits == culprits:
                     self._batch_texts = max(1, min(self._batch_texts, half))
-                return np.concatenate([self._embed_batch(part, role) for part in (texts[:half], texts[half:])])
-            if isinstance(error, Timeout) or not error.too_long or len(texts[0]) < 2 * _SHORTEST_TEXT:
+                return rows
+            call.culprits += 1
+            if isinstance(error, Timeout):
                 raise
-        halves = _halves(texts[0])
-        vectors = np.concatenate([self._embed_batch([half], role) for half in halves])
-        return pool(vectors, [len(half) for half in halves])[None, :]
+            if isinstance(error, NoDirection) or not error.too_long or len(texts[0]) < 2 * _SHORTEST_TEXT:
+                self._prove(error, role, call)
+                return [error]
+        else:
+            call.is_proven = True
+            return list(vectors)
+        parts = _halves(texts[0])
+        made: list[Vectors] = []
+        for part in parts:
+            (row,) = self._embed_batch([part], role, call)
+            if isinstance(row, PermanentError):
+                return [row]
+            made.append(row)
+        return [pool(np.stack(made), [len(part) for part in parts])]
+
+    def _prove(self, error: PermanentError, role: Role, call: _Call) -> None:
+        """See that the server takes an ordinary text: else the trouble is not the refused one's."""
+        if call.is_proven:
+            return
+        try:
+            self._ask([ORDINARY], role)
+        except (TooMuch, NoDirection) as again:
+            raise ConfigurationError(
+                f"{self._url} takes no text for the model {self._model}, not even an ordinary sentence: {error}. Check"
+                " DOCWELL_EMBEDDING_MODEL, and the account and the options of that server.",
+                code="embedding_refuses_all",
+            ) from again
+        call.is_proven = True
 
     def _ask(self, texts: list[str], role: Role) -> Vectors:
         def worth_another_try(error: BaseException) -> bool:

@@ -13,9 +13,12 @@ import numpy as np
 
 from shared.embedding.protocol import Embedder, Role, Vectors
 
+ORDINARY = "Invoices are payable within thirty days of receipt; reminders follow after ten more."
+"""A text that any model takes."""
+
 PROBES: Sequence[tuple[Role, str]] = (
     (Role.QUERY, "how long may an invoice stay unpaid"),
-    (Role.PASSAGE, "Invoices are payable within thirty days of receipt; reminders follow after ten more."),
+    (Role.PASSAGE, ORDINARY),
     (Role.PASSAGE, "def retry(attempt: int) -> float:\n    return min(60.0, 0.5 * 2**attempt)"),
     (Role.PASSAGE, "数据库备份每天凌晨三点运行。"),
 )

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.embedding.fingerprint import Fingerprint
+from shared.errors import PermanentError
 from shared.prices import TokenUse
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
@@ -20,6 +21,15 @@ class Role(StrEnum):
 
     QUERY = "query"
     PASSAGE = "passage"
+
+
+class TextsRefused(PermanentError):
+    """The model takes some texts in no way, though it takes others. `rows`: for each text its vector, or why it has none."""
+
+    def __init__(self, rows: Sequence[Vectors | PermanentError]) -> None:
+        first = next(row for row in rows if isinstance(row, PermanentError))
+        super().__init__(str(first), code=first.code)
+        self.rows = rows
 
 
 class Embedder(Protocol):
@@ -37,7 +47,7 @@ class Embedder(Protocol):
         text has a vector too, of length 1 like all others and without meaning, so that no distance to it is undefined.
 
         Raises:
-            PermanentError: the same texts will never be embedded with these settings.
+            PermanentError: the same texts will never be embedded with these settings. TextsRefused, one of them: some of them.
             TransientError: later it may work. ServiceUnavailable, one of them: the embedder cannot be reached.
         """
         ...

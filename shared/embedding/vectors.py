@@ -10,15 +10,19 @@ from shared.embedding.protocol import Vectors
 from shared.errors import PermanentError
 
 
+class NoDirection(PermanentError):
+    """A vector that is zero or not finite."""
+
+
 def normalise(vectors: Vectors) -> Vectors:
     """Each row scaled to length 1.
 
     Raises:
-        PermanentError: a row is zero or not finite, so it has no direction.
+        NoDirection: a row is zero or not finite.
     """
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     if not np.all(np.isfinite(lengths)) or not np.all(lengths > 0):
-        raise PermanentError(
+        raise NoDirection(
             "The embedding model answered with a vector that is zero or not finite, which no search can use. Check the "
             "model's files or server.",
             code="embedding_invalid",

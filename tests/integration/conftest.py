@@ -1,17 +1,62 @@
-"""Sites that several modules ask: a library of SharePoint, and Confluence as Cloud and as Data Center."""
+"""What several modules share: sites that are asked, stand-ins of paid models, and the parser in its cage."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
+from ingest_worker.parse.cage import CageLimits, ParserCage
+from tests import pictures
+from tests.anthropic_contexts import describe
+from tests.anthropic_stand_in import StandIn as AnthropicStandIn
+from tests.anthropic_stand_in import anthropic_stand_in
 from tests.confluence_asking import Office
 from tests.confluence_stand_in import StandIn, confluence
 from tests.confluence_wiki import Hands
+from tests.conftest import Database
 from tests.graph_drives import StandInDrive
 from tests.graph_stand_in import StandInGraph, one_library
+from tests.studio import Studio, open_studio
+from tests.v1_embeddings import Server, embeddings_server
+
+
+@pytest.fixture(scope="module")
+def cage() -> Iterator[ParserCage]:
+    with ParserCage(CageLimits()) as found:
+        yield found
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A service of embeddings."""
+    with embeddings_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[AnthropicStandIn]:
+    with anthropic_stand_in() as service:
+        yield service
+
+
+@pytest.fixture
+def model(running: AnthropicStandIn) -> AnthropicStandIn:
+    """A model that describes passages, as on its first day."""
+    running.clear()
+    running.otherwise = describe
+    return running
+
+
+@pytest.fixture
+def studio(database: Database, tmp_path: Path, cage: ParserCage) -> Iterator[Studio]:
+    with (
+        anthropic_stand_in(otherwise=pictures.describe) as model,
+        open_studio(database.url, tmp_path, cage, model) as found,
+    ):
+        yield found
 
 
 @pytest.fixture

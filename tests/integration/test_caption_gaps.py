@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,24 +11,9 @@ import pytest
 from ingest_worker.catalogue import captions
 from ingest_worker.enrich.caption_again import ask_captions, ask_for_due_captions
 from ingest_worker.erasure import erase
-from ingest_worker.parse.cage import CageLimits, ParserCage
-from tests.anthropic_stand_in import anthropic_stand_in
 from tests.anthropic_wire import Fault, says
-from tests.conftest import Database
 from tests.pictures import PdfPage, chart, colour_of, describe, encoded, pdf, picture_in
-from tests.studio import WORDS, Studio, captioner_for, open_studio
-
-
-@pytest.fixture(scope="module")
-def cage() -> Iterator[ParserCage]:
-    with ParserCage(CageLimits()) as found:
-        yield found
-
-
-@pytest.fixture
-def studio(database: Database, tmp_path: Path, cage: ParserCage) -> Iterator[Studio]:
-    with anthropic_stand_in(otherwise=describe) as model, open_studio(database.url, tmp_path, cage, model) as found:
-        yield found
+from tests.studio import WORDS, Studio, captioner_for
 
 
 def test_one_picture_that_fails_leaves_the_others_and_is_asked_for_again_without_a_new_version(studio: Studio) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -19,29 +17,16 @@ from ingest_worker.enrich.again import ask
 from ingest_worker.enrich.caption_again import ask_captions
 from ingest_worker.enrich.model import AnthropicModel
 from ingest_worker.enrich.step import Enricher
-from ingest_worker.parse.cage import CageLimits, ParserCage
 from query_server.access import NOBODY, Principal
 from query_server.server import DocwellServer
 from shared.errors import PermanentError
-from tests.anthropic_stand_in import KEY, anthropic_stand_in
+from tests.anthropic_stand_in import KEY
 from tests.anthropic_wire import says
 from tests.api import running_api
 from tests.asking import serving
 from tests.conftest import Database
 from tests.pictures import PdfPage, chart, colour_of, describe, encoded, pdf, picture_in
-from tests.studio import MARK, WORDS, Studio, open_studio
-
-
-@pytest.fixture(scope="module")
-def cage() -> Iterator[ParserCage]:
-    with ParserCage(CageLimits()) as found:
-        yield found
-
-
-@pytest.fixture
-def studio(database: Database, tmp_path: Path, cage: ParserCage) -> Iterator[Studio]:
-    with anthropic_stand_in(otherwise=describe) as model, open_studio(database.url, tmp_path, cage, model) as found:
-        yield found
+from tests.studio import MARK, WORDS, Studio
 
 
 def test_a_picture_is_found_by_its_caption_with_its_page_and_says_who_wrote_it(studio: Studio, database: Database) -> None:

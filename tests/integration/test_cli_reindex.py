@@ -11,27 +11,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from infra.cli import make_app
-from ingest_worker.parse.cage import CageLimits, ParserCage
+from ingest_worker.parse.cage import ParserCage
 from ingest_worker.reindexing.fill import fill_some
 from shared.config import Settings
 from shared.embedding.open import open_embedder
 from tests.conftest import Database
-from tests.v1_embeddings import Server, embeddings_server, error
+from tests.v1_embeddings import Server, error
 from tests.versions import Library, open_library
 
 Run = Callable[..., Result]
-
-
-@pytest.fixture(scope="module")
-def cage() -> Iterator[ParserCage]:
-    with ParserCage(CageLimits()) as one:
-        yield one
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with embeddings_server() as running:
-        yield running
 
 
 @pytest.fixture
@@ -69,12 +57,6 @@ def reindex(run: Run) -> dict[str, Any]:
     return held
 
 
-def fill(library: Library) -> None:
-    tools = library.tools
-    while fill_some(tools.pool, tools.models, tools.embedder, tools.settings, tools.work, rest_seconds=0.0):
-        pass
-
-
 def test_a_model_is_changed_by_the_commands_that_the_documents_name(found: Library, run: Run) -> None:
     assert run("reindex").exit_code == 2
     assert said(run("reindex", "status")) == "No reindex is open.\n"
@@ -89,12 +71,12 @@ def test_a_model_is_changed_by_the_commands_that_the_documents_name(found: Libra
     begun = json.loads(said(run("reindex", "--model", "large", "--json")))["reindex"]
     assert (begun["state"], begun["lacking"], begun["active"]) == ("filling", 3, "small")
     assert "Paused" in said(run("reindex", "pause"))
-    fill(found)
+    found.fill(rest_seconds=0.0)
     assert (reindex(run)["state"], reindex(run)["lacking"]) == ("paused", 3)
     refused = run("reindex", "switch")
     assert refused.exit_code == 1
     said(run("reindex", "resume"))
-    fill(found)
+    found.fill(rest_seconds=0.0)
     assert "3 of 3 passages" in said(run("reindex", "status"))
     assert "`docwell reindex back` returns to it" in said(run("reindex", "switch"))
     assert (reindex(run)["state"], reindex(run)["active"]) == ("kept", "large")
@@ -119,7 +101,7 @@ def test_a_passage_that_the_new_model_refuses_is_told_and_holds_the_switch_only_
         else None
     )
     said(run("reindex", "--model", "large"))
-    fill(found)
+    found.fill(rest_seconds=0.0)
     status = reindex(run)
     assert (status["state"], status["lacking"], status["refused"], status["refused_documents"]) == ("ready", 0, 1, ["b.txt"])
     assert "1 passages, of b.txt" in said(run("reindex", "status"))
@@ -139,7 +121,7 @@ def test_a_passage_that_the_new_model_refuses_is_told_and_holds_the_switch_only_
 
     refuse.clear()
     assert "1 passages" in said(run("reindex", "retry"))
-    fill(found)
+    found.fill(rest_seconds=0.0)
     assert json.loads(said(run("documents", "show", "b.txt", "--json")))["document"]["without_vector"] == []
 
 
@@ -148,7 +130,7 @@ def test_a_server_that_refuses_every_text_is_a_trouble_of_its_own_and_not_of_the
 ) -> None:
     said(run("reindex", "--model", "large"))
     server.before = lambda request, _: error(400, "the model is broken") if request["model"] == "large" else None
-    fill(found)
+    found.fill(rest_seconds=0.0)
     status = reindex(run)
     assert (status["lacking"], status["refused"]) == (3, 0)
     assert "the model is broken" in status["problem"]

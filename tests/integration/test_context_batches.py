@@ -18,33 +18,14 @@ from ingest_worker.enrich.batch_keeper import keeping_batches
 from ingest_worker.enrich.batch_orders import Pack
 from ingest_worker.enrich.batch_service import AnthropicBatches, Came
 from ingest_worker.erasure import erase
-from ingest_worker.parse.cage import CageLimits, ParserCage
+from ingest_worker.parse.cage import ParserCage
 from shared.errors import ServiceUnavailable
 from tests.anthropic_contexts import describe, passage_of
-from tests.anthropic_stand_in import KEY, StandIn, anthropic_stand_in
+from tests.anthropic_stand_in import KEY, StandIn
 from tests.anthropic_wire import Fault, says
 from tests.conftest import Database
 from tests.folders import eventually
 from tests.shop import BatchShop, Shop, open_shop, sections
-
-
-@pytest.fixture(scope="module")
-def cage() -> Iterator[ParserCage]:
-    with ParserCage(CageLimits()) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[StandIn]:
-    with anthropic_stand_in() as service:
-        yield service
-
-
-@pytest.fixture
-def model(running: StandIn) -> StandIn:
-    running.clear()
-    running.otherwise = describe
-    return running
 
 
 @pytest.fixture

@@ -14,37 +14,18 @@ from ingest_worker.catalogue import ledger
 from ingest_worker.enrich.again import ask, ask_for_due
 from ingest_worker.erasure import erase
 from ingest_worker.jobs.table import LeaseLost
-from ingest_worker.parse.cage import CageLimits, ParserCage
+from ingest_worker.parse.cage import ParserCage
 from shared.config import Settings
 from shared.database import connect
 from shared.documents import Chunk
 from shared.embedding.protocol import Embedder
 from shared.errors import Outage, TransientError
 from tests.anthropic_contexts import describe, passage_of
-from tests.anthropic_stand_in import StandIn, anthropic_stand_in
+from tests.anthropic_stand_in import StandIn
 from tests.anthropic_wire import Fault, Received, Reply, says
 from tests.asking import WordEmbedder, serving
 from tests.conftest import Database
 from tests.shop import Shop, enricher_for, open_shop, sections
-
-
-@pytest.fixture(scope="module")
-def cage() -> Iterator[ParserCage]:
-    with ParserCage(CageLimits()) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[StandIn]:
-    with anthropic_stand_in() as service:
-        yield service
-
-
-@pytest.fixture
-def model(running: StandIn) -> StandIn:
-    running.clear()
-    running.otherwise = describe
-    return running
 
 
 @pytest.fixture

@@ -99,18 +99,6 @@ def test_a_budget_in_money_needs_every_price_of_its_model() -> None:
     Settings(context_prefixes="on", enrich_daily_money="1", prices={"claude-haiku-4-5": whole})  # type: ignore[arg-type]
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    import threading
-
-    with Server() as found:
-        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield found
-        found.shutdown()
-        thread.join()
-
-
 def test_embeddings_of_a_service_are_counted_and_shared_among_the_documents_of_a_call(corpus: Corpus, server: Server) -> None:
     counts = {"a": 1, "b": 3}
     chunks = {name: [text_chunk(f"{name} {one} " + "w " * 50) for one in range(count)] for name, count in counts.items()}
@@ -123,7 +111,7 @@ def test_embeddings_of_a_service_are_counted_and_shared_among_the_documents_of_a
         paid.append(use)
         record_embedding(corpus.connection, shares_of(TokenUse(calls=1, input_tokens=401), documents, embedded), "m", PRICES)
 
-    assert embed(embedder, inputs, work=Work(), pay=pay).keys() == inputs.keys()
+    assert embed(embedder, inputs, work=Work(), pay=pay).vectors.keys() == inputs.keys()
     embedder.close()
     assert paid == [TokenUse(calls=1, input_tokens=1)]
     small, large = (ledger.totals_of(corpus.connection, document)[0] for document in documents)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from uuid import uuid4
 
 import numpy as np
@@ -16,13 +15,7 @@ from shared.embedding.openai_compatible import OpenAIEmbedder
 from shared.embedding.probe import from_json, is_same_model, take_probes, to_json
 from shared.embedding.protocol import Role
 from shared.errors import Outage
-from tests.v1_embeddings import Server, embeddings_server, error, expected
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with embeddings_server() as running:
-        yield running
+from tests.v1_embeddings import Server, error, expected
 
 
 def settings(server: Server, **more: str) -> Settings:

@@ -11,15 +11,10 @@ import pytest
 
 from shared.embedding.limiter import Unlimited
 from shared.embedding.openai_compatible import OpenAIEmbedder
-from shared.embedding.protocol import Role
+from shared.embedding.probe import ORDINARY
+from shared.embedding.protocol import Role, TextsRefused
 from shared.errors import ConfigurationError, PermanentError, TransientError
-from tests.v1_embeddings import Answer, Server, embeddings_server, error, expected
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with embeddings_server() as running:
-        yield running
+from tests.v1_embeddings import Answer, Server, error, expected
 
 
 @pytest.fixture
@@ -141,13 +136,28 @@ def test_a_batch_of_many_tokens_is_sent_in_parts(server: Server, embedder: OpenA
     assert [len(request["input"]) for request in server.requests] == [2] * 6
 
 
-def test_one_refused_text_is_named_by_its_error_after_the_batch_was_halved_to_it(
+def test_texts_that_are_refused_cost_the_others_nothing_and_make_no_later_batch_smaller(
     server: Server, embedder: OpenAIEmbedder
 ) -> None:
     server.before = lambda request, _n: error(400, "content policy") if "bad" in request["input"] else None
-    with pytest.raises(PermanentError, match="content policy"):
-        embedder.embed(["a", "b", "bad", "c"], Role.PASSAGE)
-    assert server.requests[-1]["input"] == ["bad"]
+    texts = ["bad", "a", "b", "bad", "c"]
+    with pytest.raises(TextsRefused, match="content policy") as caught:
+        embedder.embed(texts, Role.PASSAGE)
+    rows = dict(zip(texts, caught.value.rows, strict=True))
+    assert isinstance(rows.pop("bad"), PermanentError)
+    np.testing.assert_allclose(np.stack([np.asarray(row) for row in rows.values()]), expected(list(rows)), atol=1e-6)
+    sent = [text for request in server.requests for text in request["input"]]
+    assert sent.count(ORDINARY) == 1, "asked once, before the first of them counted as refused"
+    asked = len(server.requests)
+    embedder.embed(["a"] * 128, Role.PASSAGE)
+    assert len(server.requests) == asked + 1
+
+
+def test_a_server_that_refuses_an_ordinary_sentence_too_is_a_setting_to_mend(server: Server, embedder: OpenAIEmbedder) -> None:
+    server.before = lambda _r, _n: error(400, "invalid model")
+    with pytest.raises(ConfigurationError, match=r"not even an ordinary sentence.*invalid model"):
+        embedder.embed(["a"], Role.PASSAGE)
+    assert len(server.requests) == 2
 
 
 def test_a_text_longer_than_the_models_window_is_embedded_in_parts(server: Server, embedder: OpenAIEmbedder) -> None:

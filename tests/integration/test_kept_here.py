@@ -18,7 +18,7 @@ from infra.doctor_database import look_into_database
 from ingest_worker import reprocessing
 from ingest_worker.catalogue.documents import Observed, request_ingest
 from ingest_worker.catalogue.sources import ensure_folder_source, ensure_namespace
-from ingest_worker.parse.cage import CageLimits, ParserCage
+from ingest_worker.parse.cage import ParserCage
 from ingest_worker.reindexing import control
 from ingest_worker.reindexing.fill import fill_some
 from ingest_worker.vector_upkeep import VectorKeeper
@@ -32,23 +32,11 @@ from shared.prices import Price, is_paid_service
 from tests.asking import DIMENSION, MODEL, add, serving
 from tests.conftest import Database
 from tests.corpus import open_corpus, text_chunk
-from tests.v1_embeddings import Server, embeddings_server
+from tests.v1_embeddings import Server
 from tests.versions import Library, open_library
 
 PRICES = {name: Price(input=Decimal("0.02")) for name in ("small", "large")}
 SECRET = "The zebrafish project costs nine million."
-
-
-@pytest.fixture(scope="module")
-def cage() -> Iterator[ParserCage]:
-    with ParserCage(CageLimits()) as one:
-        yield one
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with embeddings_server() as running:
-        yield running
 
 
 class Vault:
@@ -70,11 +58,6 @@ class Vault:
             document = request_ingest(self.found.connection, source, number, [Observed(name=name)]).documents[name]
         self.found.work()
         return document
-
-    def fill(self) -> None:
-        tools = self.found.tools
-        while fill_some(tools.pool, tools.models, tools.embedder, tools.settings, tools.work):
-            pass
 
     @property
     def sent(self) -> str:
@@ -159,7 +142,7 @@ def test_nothing_of_a_source_that_keeps_its_text_is_sent_by_ingest_reprocess_or_
     assert (estimate.passages, estimate.kept_here, estimate.tokens) == (2, 1, open_tokens)
     control.start(found.connection, large, found.tools.settings)
     vault.take("new.md", "A zebrafish came meanwhile.")
-    vault.fill()
+    vault.found.fill()
     status = control.status(found.connection, found.tools.settings)
     assert status is not None
     assert (status.state, status.lacking, status.kept_here, status.filled) == ("ready", 0, 2, 1)
@@ -203,10 +186,10 @@ def test_commands_tell_which_passages_are_found_by_words_alone_and_why(
 def test_an_exception_that_is_made_on_purpose_fills_what_was_left_out(vault: Vault) -> None:
     vault.take("plan.md", SECRET)
     assert vault.found.searched() == set()
-    vault.fill()
+    vault.found.fill()
     assert vault.found.searched() == set()
     vault.take("other.md", "Something else.", embed="anyway")
-    vault.fill()
+    vault.found.fill()
     assert vault.found.searched() == {SECRET, "Something else."}
     assert vault.found.one("SELECT count(*) FROM docwell.without_vector") == 0
 
@@ -236,7 +219,7 @@ def test_a_model_that_costs_nothing_gets_the_text_and_what_was_left_out_before(
     (tmp_path / "vault").rmdir()
     with opened(database, tmp_path, cage, server, prices={"small": Price(input=Decimal(0))}) as vault:
         VectorKeeper(vault.found.tools.settings).tick(vault.found.tools.pool)
-        vault.fill()
+        vault.found.fill()
         assert vault.found.searched() == {SECRET}
 
 

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from ingest_worker.catalogue.asking import Conflict
 from ingest_worker.indexing import remove_retired
-from ingest_worker.parse.cage import CageLimits, ParserCage
+from ingest_worker.parse.cage import ParserCage
 from ingest_worker.reindexing import control
 from ingest_worker.reindexing.fill import fill_some
 from ingest_worker.spaces import Models
@@ -28,20 +28,8 @@ from shared.embedding.protocol import Role
 from shared.errors import ConfigurationError
 from shared.prices import Price
 from tests.conftest import Database
-from tests.v1_embeddings import Server, embeddings_server, error
+from tests.v1_embeddings import Server, error
 from tests.versions import Library, open_library
-
-
-@pytest.fixture(scope="module")
-def cage() -> Iterator[ParserCage]:
-    with ParserCage(CageLimits()) as one:
-        yield one
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with embeddings_server() as running:
-        yield running
 
 
 def texts(count: int) -> list[str]:
@@ -65,12 +53,6 @@ def searching(database: Database, settings: Settings) -> Iterator[SearchService]
         yield service
     finally:
         service.close()
-
-
-def fill(found: Library, models: Models | None = None) -> None:
-    tools = found.tools
-    while fill_some(tools.pool, models or tools.models, tools.embedder, tools.settings, tools.work):
-        pass
 
 
 def new(server: Server, model: str = "large", **facts: Any) -> Endpoint:
@@ -125,7 +107,7 @@ def test_readers_search_without_pause_while_the_model_is_changed_and_changed_bac
             assert (begun.state, begun.lacking, begun.dimension) == ("filling", 12, 16)
             with pytest.raises(Conflict, match="12 of 12 passages have no vector of large yet"):
                 control.switch(found.connection)
-            fill(found)
+            found.fill()
             found.take("new.txt", "something new comes meanwhile")
             for back in (False, True, False):
                 seen = answers[0]
@@ -157,7 +139,7 @@ def test_new_documents_go_to_both_spaces_and_a_second_model_that_fails_keeps_non
         server.before = lambda request, _number: error(401, "no such key") if request["model"] == "large" else None
         found.take("c.txt", "the third")
         assert found.searched() == {"the first", "the second", "the third"}
-        fill(found)
+        found.fill()
         status = control.status(found.connection, found.tools.settings)
         assert status is not None
         assert status.lacking == 2
@@ -182,7 +164,7 @@ def test_filling_goes_on_where_it_was_interrupted_and_embeds_nothing_twice(
         assert paused is not None
         assert (paused.state, paused.lacking) == ("paused", 80 - 64)
         control.pause(found.connection, paused=False)
-        fill(found, Models())  # another process
+        found.fill(Models())  # another process
         ready = control.status(found.connection, tools.settings)
         assert ready is not None
         assert (ready.state, ready.lacking) == ("ready", 0)
@@ -196,7 +178,7 @@ def test_after_a_switch_processes_follow_the_index_though_their_settings_name_th
     with library(database, tmp_path / "inbox", cage, server) as found:
         found.take("a.txt", "the first")
         control.start(found.connection, new(server), found.tools.settings)
-        fill(found)
+        found.fill()
         control.switch(found.connection)
         control.drop(found.connection)
         assert remove_retired(found.connection) == 0  # a search that began before may still read it
@@ -268,7 +250,7 @@ def test_a_model_that_was_swapped_under_its_name_is_refused_by_both_sides_and_cu
         with pytest.raises(Conflict, match="--again"):
             control.start(found.connection, new(server), found.tools.settings)
         control.start(found.connection, new(server, again="2026-11-30"), found.tools.settings)
-        fill(found)
+        found.fill()
         control.switch(found.connection)
         found.take("c.txt", "the third")
         assert until_ready(lambda: similarities(service, "the third"))[0] > 0.999
@@ -293,7 +275,7 @@ def test_what_filling_costs_is_in_the_ledger(database: Database, tmp_path: Path,
     with library(database, tmp_path / "inbox", cage, server) as found:
         found.take("a.txt", "one passage of a few words")
         control.start(found.connection, new(server), found.tools.settings)
-        fill(found)
+        found.fill()
         rows = found.connection.execute("SELECT model, calls FROM docwell.ledger WHERE kind = 'embedding' ORDER BY 1").fetchall()
         assert [model for model, _ in rows] == ["large", "small"]
 

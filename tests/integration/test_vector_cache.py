@@ -10,25 +10,13 @@ import pytest
 
 from ingest_worker.catalogue import vector_cache
 from ingest_worker.erasure import erase
-from ingest_worker.parse.cage import CageLimits, ParserCage
+from ingest_worker.parse.cage import ParserCage
 from ingest_worker.vector_upkeep import VectorKeeper
 from shared.config import Settings
 from shared.embedding.open import open_embedder
 from tests.conftest import Database
-from tests.v1_embeddings import Server, embeddings_server
+from tests.v1_embeddings import Server
 from tests.versions import Library, open_library
-
-
-@pytest.fixture(scope="module")
-def cage() -> Iterator[ParserCage]:
-    with ParserCage(CageLimits()) as one:
-        yield one
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with embeddings_server() as running:
-        yield running
 
 
 @pytest.fixture
