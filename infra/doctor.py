@@ -7,12 +7,13 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from infra.doctor_database import look_into_database
 from infra.doctor_remote import look_at_remotes
 from infra.findings import Finding, failed, fine, skipped, warning
+from infra.local.runtime import ServiceState, service_states
 from shared.config import Settings
 from shared.database import connect
 from shared.errors import DocwellError, ServiceUnavailable
@@ -30,6 +31,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from look_at_python(sys.version_info[:2], _installed)
     yield look_at_disk("disk of the home", settings.home)
     yield look_at_inotify(_INOTIFY)
+    yield look_at_services(service_states(settings.home))
     yield _look_at_model(settings)
     yield from look_at_reranker(settings)
     yield _look_at_broker(settings)
@@ -84,6 +86,21 @@ def look_at_inotify(folder: Path) -> Finding:
             f"sudo sysctl fs.inotify.max_user_watches={4 * _ENOUGH_WATCHES} fs.inotify.max_user_instances=512",
         )
     return fine("inotify", said)
+
+
+def look_at_services(found: Sequence[ServiceState]) -> Finding:
+    """What `docwell up` runs; one that crashes time and again is a failure, one that is started again a warning."""
+    if not found:
+        return skipped("services", "`docwell up` does not run here; who else runs them looks after them.")
+    lame = [one for one in found if one.state != "running"]
+    if not lame:
+        again = [f"{one.name} was started again {one.restarts} times" for one in found if one.restarts]
+        return fine("services", f"{len(found)} run{'; ' if again else ''}{', '.join(again)}.")
+    said = "; ".join(
+        f"{one.name} is {one.state} ({one.last_exit or 'no end yet'}, started again {one.restarts} times)" for one in lame
+    )
+    cure = f"The end of {' and of '.join(one.log for one in lame)} says why."
+    return (failed if any(one.state == "failing" for one in lame) else warning)("services", f"{said}.", cure)
 
 
 def _look_at_model(settings: Settings) -> Finding:

@@ -268,6 +268,12 @@ def _known_variables() -> dict[str, str]:
     return {PREFIX + field.upper(): field for field in Settings.model_fields if field not in TABLES}
 
 
+def secret_variables() -> dict[str, str]:
+    """The variables that may hold a secret or name its file, with the setting that each is for."""
+    known = (_known_variables() | _COMMON).items()
+    return {name + end: field for name, field in known if _is_secret(field) for end in ("", "_FILE")}
+
+
 def _is_secret(field: str) -> bool:
     return "SecretStr" in str(Settings.model_fields[field].annotation)
 

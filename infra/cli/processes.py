@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 import signal
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from infra.cli.context import settings as attached_settings
+from infra.local.runtime import leave_sign, ready_path
+from infra.privilege import settings_for
 from shared.config import Settings, load_settings
 from shared.telemetry import configure_logging
 from shared.tracing import configure_tracing
@@ -42,7 +45,7 @@ def watch() -> None:
     settings = _begin("watch")
     wake = celery_wake(make_app(settings), most=settings.worker_concurrency or 4)
     with open_pool(_database(settings), name="docwell-watch", size=8 + len(settings.sources)) as pool:
-        watch_sources(settings, pool, wake, _stop_event())
+        watch_sources(settings, pool, wake, _stop_event(), on_begun=partial(leave_sign, settings.home, "watch"))
 
 
 def worker() -> None:
@@ -50,7 +53,7 @@ def worker() -> None:
     from ingest_worker.jobs.worker import run_worker
 
     settings = _begin("worker")
-    ready = settings.home / "run" / "worker.ready"
+    ready = ready_path(settings.home, "worker")
     raise typer.Exit(run_worker(settings, ready_file=ready if ready.parent.is_dir() else None))
 
 
@@ -82,7 +85,8 @@ def scheduler() -> None:
         renewing(settings, pool, stop),
         keeping_batches(settings, _database(settings), stop),
     ):
-        run_scheduler(settings, pool, wake, stop, rng=random.Random())  # noqa: S311 - jitter, no secret
+        begun = partial(leave_sign, settings.home, "scheduler")
+        run_scheduler(settings, pool, wake, stop, rng=random.Random(), on_begun=begun)  # noqa: S311 - jitter, no secret
     applier.join(10)
 
 
@@ -99,7 +103,7 @@ def embedder() -> None:
 
     settings, _ = load_settings()
     configure_logging(settings, service="embedder")
-    serve(settings)
+    serve(settings_for("embedder", settings))
 
 
 def mcp(
@@ -114,11 +118,11 @@ def mcp(
     settings, _ = load_settings()
     configure_logging(settings, service="mcp")
     configure_tracing("mcp")
-    run_stdio(attached_settings)
+    run_stdio(lambda: settings_for("mcp", attached_settings()))
 
 
 def _begin(service: str) -> Settings:
-    settings = attached_settings()
+    settings = settings_for(service, attached_settings())
     configure_logging(settings, service=service)
     if service in TRACED:
         configure_tracing(service)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from infra.cli import costs, output
 from infra.cli.context import owner_connection, settings
 from infra.cli.costs import tokens_of
+from infra.local.runtime import ServiceState, service_states
 from ingest_worker.catalogue import batches, json_form, without_vector
 from ingest_worker.catalogue.batches import Waiting
 from ingest_worker.catalogue.overview import Status, read_status
@@ -29,18 +30,27 @@ def status(as_json: output.JsonOption = False) -> None:
         remotes = read_remote_measures(connection)
         gaps = without_vector.count_active(connection)
         waiting = batches.waiting(connection)
+    services = service_states(current.home)
     if as_json:
         more = {"older_documents": older, "reindex": reindex, "without_vector": gaps, "remote_sources": remotes}
-        output.print_json({**json_form.as_json(found), **more, "context_batches": waiting})
+        output.print_json({**json_form.as_json(found), **more, "context_batches": waiting, "services": services})
     else:
-        _print(found, older, reindex, gaps, waiting)
+        _print(found, older, reindex, gaps, waiting, services)
         _print_remotes(remotes)
 
 
-def _print(found: Status, older: int, reindex: Reindex | None, gaps: Sequence[GapCount], waiting: Waiting) -> None:
+def _print(
+    found: Status,
+    older: int,
+    reindex: Reindex | None,
+    gaps: Sequence[GapCount],
+    waiting: Waiting,
+    services: Sequence[ServiceState],
+) -> None:
     model = found.embedding
     output.print_facts(
         [
+            ("services", services_line(services)),
             (
                 "documents",
                 f"{found.documents.total} ({found.documents.searchable} searchable): {_counts(found.documents.by_state)}",
@@ -129,6 +139,14 @@ def _contexts(waiting: Waiting) -> str | None:
     if waiting.documents:
         said.append(f"{waiting.documents} documents to be ordered")
     return "; ".join(said) or None
+
+
+def services_line(found: Sequence[ServiceState]) -> str | None:
+    """Those of `docwell up` that do not run, with what they said at their end and where they say more."""
+    lame = [one for one in found if one.state != "running"]
+    if not lame:
+        return f"{len(found)} running" if found else None
+    return "; ".join(f"{one.name} is {one.state} ({one.last_exit or 'no end yet'}), see {one.log}" for one in lame)
 
 
 def _reindex(found: Reindex | None) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from infra.local.folders import is_held, storage_problem
+from infra.local.logs import log_path
 from shared.config import Settings
 from shared.errors import ServiceUnavailable
 
@@ -38,6 +39,23 @@ def lock_path(home: Path) -> Path:
 def services_path(home: Path) -> Path:
     """Written when everything is ready, removed at the stop."""
     return home / "run" / "services.json"
+
+
+def state_path(home: Path) -> Path:
+    """How each service fares; the supervisor keeps it up to date while it lives."""
+    return home / "run" / "state.json"
+
+
+def ready_path(home: Path, service: str) -> Path:
+    """Left by a process that nobody can ask, when its work has begun."""
+    return home / "run" / f"{service}.ready"
+
+
+def leave_sign(home: Path, service: str) -> None:
+    """Says that this service's work has begun; where no supervisor made the folder, nobody looks."""
+    sign = ready_path(home, service)
+    if sign.parent.is_dir():
+        sign.touch()
 
 
 def write_atomically(path: Path, content: str) -> None:
@@ -76,6 +94,43 @@ def running(home: Path) -> Services | None:
         return None
     except OSError as error:
         raise storage_problem(error, services_path(home)) from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceState:
+    """How a service of the supervisor fares.
+
+    `state` is `starting`, `running`, or `failing`: it crashes time and again. `restarts` are those since the start of all.
+    """
+
+    name: str
+    state: str
+    restarts: int
+    last_exit: str | None
+    log: str
+
+
+def service_states(home: Path) -> list[ServiceState]:
+    """The services of the Docwell that runs in `home`; none when it was not started by `docwell up`, or just begins.
+
+    Raises:
+        ConfigurationError: the home belongs to somebody else.
+    """
+    path = state_path(home)
+    if not is_held(lock_path(home)):
+        return []
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["services"]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise storage_problem(error, path) from error
+    return [
+        ServiceState(
+            name=name, state=one["state"], restarts=one["restarts"], last_exit=one["last_exit"], log=str(log_path(home, name))
+        )
+        for name, one in found.items()
+    ]
 
 
 def attach(settings: Settings) -> Settings:

@@ -17,7 +17,7 @@ from types import FrameType
 from infra.local.accounts import Account
 from infra.local.logs import Follower, last_lines, log_path, open_log, rotate
 from infra.local.processes import spawn
-from infra.local.runtime import write_atomically
+from infra.local.runtime import state_path, write_atomically
 from shared.errors import ConfigurationError, DocwellError, ServiceUnavailable
 
 CRASHES = 5
@@ -76,6 +76,7 @@ class _Running:
     restart_at: float | None = None
     last_exit: str | None = None
     was_ready: bool = False
+    is_up: bool = False
 
 
 class Supervisor:
@@ -139,18 +140,22 @@ class Supervisor:
                 raise Stopped
             self._mend()
             for running in waiting:
-                if len(running.crashes) >= START_CRASHES and not running.was_ready:
+                if len(running.crashes) >= START_CRASHES:
                     raise self._failed(running, f"stopped {START_CRASHES} times while starting ({running.last_exit})")
                 if time.monotonic() - begun > running.service.start_seconds:
                     raise self._failed(running, f"did not become ready in {running.service.start_seconds:.0f} s")
         self._write_state()
 
     def _is_ready(self, running: _Running) -> bool:
-        if not running.was_ready and running.process is not None:
+        if running.process is None or _has_ended(running.process):
+            return False
+        if not running.is_up:
             ready = running.service.ready
             if ready is None or ready():
-                running.was_ready, running.state = True, "running"
-        return running.was_ready
+                running.is_up = running.was_ready = True
+                if running.state != "failing":
+                    running.state = "running"
+        return running.is_up
 
     def _launch(self, running: _Running) -> None:
         service = running.service
@@ -179,18 +184,19 @@ class Supervisor:
 
     # --- running
 
-    def run(self) -> None:
-        """Keeps everything running until a stop signal comes."""
+    def run(self) -> list[str]:
+        """Keeps everything running until a stop signal comes; the names of services that kept crashing then."""
         while not self._asked_to_stop:
             self._note_ready()
             self._wait(_TICK)
             self._mend()
             for running in self._services:
                 rotate(self.home, running.service.name)
+        return [running.service.name for running in self._services if running.state == "failing"]
 
     def _note_ready(self) -> None:
-        """Those that nobody waited for."""
-        became = [running for running in self._services if not running.was_ready and self._is_ready(running)]
+        """Those that nobody waited for, and those that were started again."""
+        became = [running for running in self._services if not running.is_up and self._is_ready(running)]
         if became:
             self._write_state()
 
@@ -206,7 +212,7 @@ class Supervisor:
                 running.restarts += 1
                 self._restart(running, now)
                 changed = True
-            elif running.state == "failing" and now - running.crashes[-1] > CRASH_SECONDS:
+            elif running.state == "failing" and running.is_up and now - running.crashes[-1] > CRASH_SECONDS:
                 running.state = "running"
                 self._say(f"{running.service.name} runs again.")
                 changed = True
@@ -226,6 +232,9 @@ class Supervisor:
     def _note_failure(self, running: _Running, what: str, now: float) -> None:
         name = running.service.name
         running.last_exit = what
+        running.is_up = False
+        if running.state != "failing":
+            running.state = "starting"
         running.crashes = [at for at in running.crashes if now - at < CRASH_SECONDS] + [now]
         delay = min(FIRST_RESTART * 2 ** (len(running.crashes) - 1), SLOWEST_RESTART)
         if len(running.crashes) >= CRASHES:
@@ -265,7 +274,7 @@ class Supervisor:
         }
         content = {"supervisor_pid": os.getpid(), "services": services}
         try:
-            write_atomically(self.home / "run" / "state.json", json.dumps(content, indent=2) + "\n")
+            write_atomically(state_path(self.home), json.dumps(content, indent=2) + "\n")
         except ConfigurationError as error:  # a full disk stops no service
             self._say(str(error))
 
@@ -282,7 +291,7 @@ class Supervisor:
                 self._say("Ended at once.")
                 self._kill_all()
                 return
-        (self.home / "run" / "state.json").unlink(missing_ok=True)
+        (state_path(self.home)).unlink(missing_ok=True)
 
     def _stop_tier(self, tier: int, patience: int) -> bool:
         """Whether it stopped before more than `patience` stop signals had come."""

@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -20,11 +21,13 @@ from pydantic import SecretStr
 
 from infra.local.banner import ready_lines, show
 from infra.local.folders import exclusive, own_sockets, prepare_home, storage_problem
+from infra.local.logs import log_path
 from infra.local.postgres import START_SECONDS, STOP_SECONDS, EmbeddedPostgres
 from infra.local.redis import EmbeddedRedis
-from infra.local.runtime import Services, announce, lock_path, services_path
+from infra.local.runtime import Services, announce, lock_path, ready_path, services_path
 from infra.local.supervisor import Service, Stopped, Supervisor
 from infra.migrate import migrate
+from infra.privilege import environment_for, settings_for
 from shared.config import Settings
 from shared.errors import ConfigurationError
 from shared.usage import require_address
@@ -42,7 +45,8 @@ _REQUEST_SECONDS = 2.0
 
 
 def run_up(settings: Settings, *, verbose: bool = False) -> int:
-    """Starts everything, shows the banner, and stays until a stop signal comes; answers the exit status.
+    """Starts everything, shows the banner, and stays until a stop signal comes; answers the exit status, 1 when a service was
+    crashing time and again at the end.
 
     `settings` has an absolute home and inbox. A database or broker that is set is used, else an embedded one is started.
 
@@ -66,8 +70,12 @@ def run_up(settings: Settings, *, verbose: bool = False) -> int:
                 settings = _start_stores(settings, supervisor, postgres)
                 _start_processes(settings, supervisor)
                 _welcome(settings, time.monotonic() - begun)
-                supervisor.run()
+                failing = supervisor.run()
                 _say("Stopping.")
+                for name in failing:
+                    _say(f"{name} kept crashing: see {log_path(settings.home, name)}.")
+                if failing:
+                    return 1
             except Stopped:
                 _say("Stopping before everything was ready.")
                 return 1
@@ -203,16 +211,14 @@ def redis_service(redis: EmbeddedRedis) -> Service:
 
 
 def _start_processes(settings: Settings, supervisor: Supervisor) -> None:
-    worker_ready = settings.home / "run" / "worker.ready"
-    worker_ready.unlink(missing_ok=True)
     supervisor.start(
         docwell_service(settings, "mcp", "--transport", "http", ready=_answers(f"{mcp_url(settings)[:-4]}/readyz")),
         docwell_service(settings, "api", ready=_answers(f"{api_url(settings)}/readyz")),
         # SIGQUIT: Celery does not wait for the jobs that run; the worker hands them back, and they lose no attempt.
-        docwell_service(settings, "worker", ready=worker_ready.exists, stop_signal=signal.SIGQUIT, nice=_WORKER_NICE),
+        docwell_service(settings, "worker", leaves_sign=True, stop_signal=signal.SIGQUIT, nice=_WORKER_NICE),
+        docwell_service(settings, "watch", leaves_sign=True),
+        docwell_service(settings, "scheduler", leaves_sign=True),
     )
-    # These answer nobody, so nobody waits for them; before, they would take the processor from those that somebody waits for.
-    supervisor.launch(docwell_service(settings, "watch"), docwell_service(settings, "scheduler"))
     announce(
         settings.home,
         Services(
@@ -234,19 +240,25 @@ def docwell_service(
     name: str,
     *options: str,
     ready: Callable[[], bool] | None = None,
+    leaves_sign: bool = False,
     tier: int = 1,
     stop_signal: int = signal.SIGTERM,
     nice: int = 0,
 ) -> Service:
-    """One of Docwell's own processes. Secrets go through its environment, never through its arguments."""
+    """One of Docwell's own processes. Secrets go through its environment, never through its arguments, and only its own do.
+
+    With `leaves_sign` it is ready when it has left the file of `ready_path`; one of an earlier start counts for nothing.
+    """
+    sign = ready_path(settings.home, name)
     return Service(
         name=name,
         # -P: a folder named like one of our packages in the working directory must not take its place.
         argv=[sys.executable, "-P", "-m", "infra.cli", name, *options],
-        environment=process_environment(settings, os.environ, usage=name == "mcp"),
+        environment=process_environment(settings, os.environ, service=name),
         tier=tier,
         folder=Path.cwd(),  # relative paths in the environment keep their meaning
-        ready=ready,
+        ready=sign.exists if leaves_sign else ready,
+        before=partial(sign.unlink, missing_ok=True) if leaves_sign else None,
         stop_signal=stop_signal,
         stop_seconds=10.0,
         start_seconds=READY_SECONDS,
@@ -256,21 +268,22 @@ def docwell_service(
     )
 
 
-def process_environment(settings: Settings, base: Mapping[str, str], *, usage: bool = False) -> dict[str, str]:
-    """The environment of a child: ours, with everything that was decided here spelled out. With `usage` it is told where the
-    usage log goes to; the others need not know."""
+def process_environment(settings: Settings, base: Mapping[str, str], *, service: str) -> dict[str, str]:
+    """The environment of a child: ours without the secrets that are not its own, with everything that was decided here spelled
+    out. See `infra.privilege`."""
+    own = settings_for(service, settings)
     decided = {
         "DOCWELL_HOME": os.fspath(settings.home),
         "DOCWELL_INBOX": os.fspath(settings.inbox),
-        "DOCWELL_DATABASE_URL": _plain(settings.database_url),
-        "DOCWELL_QUERY_DATABASE_URL": _plain(settings.query_database_url),
-        "DOCWELL_REDIS_URL": _plain(settings.redis_url),
+        "DOCWELL_DATABASE_URL": _plain(own.database_url),
+        "DOCWELL_QUERY_DATABASE_URL": _plain(own.query_database_url),
+        "DOCWELL_REDIS_URL": _plain(own.redis_url),
         "DOCWELL_EMBEDDER_URL": settings.embedder_url,
         "DOCWELL_API_PORT": str(settings.api_port),
         "DOCWELL_MCP_PORT": str(settings.mcp_port),
-        "DOCWELL_USAGE_REDIS_URL": _plain(settings.usage_redis_url) if usage else None,
+        "DOCWELL_USAGE_REDIS_URL": _plain(own.usage_redis_url),
     }
-    environment = dict(base)
+    environment = environment_for(service, base, settings)
     for name, value in decided.items():
         if value is not None:
             environment[name] = value

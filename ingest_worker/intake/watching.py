@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -97,8 +97,12 @@ def _request_all(
     return asked + flush()
 
 
-def watch_sources(settings: Settings, pool: Pool, wake: Wake, stop: threading.Event) -> None:
+def watch_sources(
+    settings: Settings, pool: Pool, wake: Wake, stop: threading.Event, *, on_begun: Callable[[], None] = lambda: None
+) -> None:
     """Watch all folders, and follow the sources that are asked over the network, until `stop` is set; ends within two seconds.
+
+    `on_begun` is called once, when all of them are watched.
 
     Raises:
         DocwellError: a source cannot be watched for a reason that waiting does not mend.
@@ -115,6 +119,7 @@ def watch_sources(settings: Settings, pool: Pool, wake: Wake, stop: threading.Ev
         ThreadPoolExecutor(max_workers=len(watchers), thread_name_prefix="watch") as threads,
     ):
         running: list[Future[None]] = [threads.submit(watcher.run, ending) for watcher in watchers]
+        on_begun()
         try:
             while not stop.wait(_LOOK_SECONDS):
                 done, _ = wait(running, timeout=0, return_when=FIRST_COMPLETED)

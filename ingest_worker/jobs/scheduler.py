@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable
 
 import psycopg
 import structlog
@@ -27,11 +28,22 @@ from shared.database import Pool
 log = structlog.get_logger(__name__)
 
 
-def run_scheduler(settings: Settings, pool: Pool, wake: Wake, stop: threading.Event, *, rng: random.Random) -> None:
-    """Tick until `stop` is set. PostgreSQL or Redis may be away; the next tick tries again."""
+def run_scheduler(
+    settings: Settings,
+    pool: Pool,
+    wake: Wake,
+    stop: threading.Event,
+    *,
+    rng: random.Random,
+    on_begun: Callable[[], None] = lambda: None,
+) -> None:
+    """Tick until `stop` is set; `on_begun` is called after the first one.
+
+    PostgreSQL or Redis may be away; the next tick tries again.
+    """
     usage = UsageKeeper(settings)
     vectors = VectorKeeper(settings)
-    described = False
+    described = begun = False
     while not stop.is_set():
         began = time.monotonic()
         try:
@@ -40,6 +52,9 @@ def run_scheduler(settings: Settings, pool: Pool, wake: Wake, stop: threading.Ev
                     describe_namespaces(connection, {one.name: one.description for one in settings.namespaces})
                 described = True
             due = tick(settings, pool, wake, rng=rng)
+            if not begun:
+                on_begun()
+                begun = True
             usage.tick(pool, until=began + settings.scheduler_tick_seconds)
             vectors.tick(pool)
             _index_until(began + settings.scheduler_tick_seconds, pool, stop, idle=due == 0)

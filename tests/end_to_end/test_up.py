@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,16 @@ from infra.local.runtime import lock_path, services_path
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.timeout(400)
+
+SECRETS = {
+    "DOCWELL_WEBHOOK_SECRETS": ("whsec_b3VycyBpcyBhIHNlY3JldCB0aGF0", "IGlzIGxvbmcgZW5vdWdo", {"api"}),
+    "DOCWELL_API_TOKENS": ("a-token-of-the-api", "", {"api"}),
+    "DOCWELL_MCP_TOKENS": ("a-token-of-the-mcp-server", "", {"mcp"}),
+    "ANTHROPIC_API_KEY": ("sk-ant-not-a-key", "", {"worker", "scheduler"}),
+    "DOCWELL_EMBEDDING_API_KEY": ("sk-embedding-not-a-key", "", {"worker", "mcp"}),
+    "DOCWELL_DOCUMENT_PASSWORDS": ("open-sesame-of-documents", "", {"worker"}),
+}
+"""How each begins and ends, and who may have it."""
 
 
 def _free_port() -> int:
@@ -59,7 +70,23 @@ class Installation:
             "DOCWELL_API_PORT": str(self.ports[0]),
             "DOCWELL_MCP_PORT": str(self.ports[1]),
             "DOCWELL_WATCH_SETTLE_SECONDS": "0.2",
+            **{variable: f"{mark}{end}" for variable, (mark, end, _) in SECRETS.items()},
         }
+
+    def knowing(self) -> dict[str, set[str]]:
+        """For each secret, the services of whose processes one has it in its environment."""
+        found: dict[str, set[str]] = {variable: set() for variable in [*SECRETS, "DOCWELL_DATABASE_URL"]}
+        for pid, words in self.processes().items():
+            service = re.search(r" -m infra\.cli (\w+)", words)
+            # Anything else that is ours: PostgreSQL, Redis, the parsers' cage.
+            name = service[1] if service else Path(words.split(" ")[0]).name
+            with contextlib.suppress(OSError):
+                environment = Path(f"/proc/{pid}/environ").read_bytes()
+                for variable, named in found.items():
+                    mark = f"{variable}=" if variable not in SECRETS else SECRETS[variable][0]
+                    if mark.encode() in environment and name != "up":
+                        named.add(name)
+        return found
 
     def argv(self, *command: str) -> list[str]:
         return [sys.executable, "-P", "-m", "infra.cli", *command]
@@ -141,6 +168,13 @@ def test_a_file_is_found_and_stays_found_through_a_kill_a_restart_and_an_orderly
             assert said in installation.said
         assert "claude mcp add docwell --env" in installation.said
         assert services_path(installation.home).stat().st_mode & 0o777 == 0o600
+        writers = {"api", "worker", "watch", "scheduler"}
+        expected = {variable: services for variable, (_, _, services) in SECRETS.items()} | {"DOCWELL_DATABASE_URL": writers}
+        assert installation.knowing() == expected
+        told = json.loads(installation.run("status", "--json").stdout)["services"]
+        assert {one["name"]: one["state"] for one in told} == dict.fromkeys(
+            ["embedder", "postgres", "redis", "mcp", "api", "worker", "watch", "scheduler"], "running"
+        )
 
         second = installation.run("up")
         assert second.returncode != 0

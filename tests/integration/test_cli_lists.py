@@ -14,7 +14,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from infra.cli import make_app
-from infra.doctor import look_at_disk, look_at_inotify, look_at_python
+from infra.cli.status import services_line
+from infra.doctor import look_at_disk, look_at_inotify, look_at_python, look_at_services
+from infra.local.folders import exclusive
+from infra.local.runtime import lock_path, service_states, state_path
 from ingest_worker.catalogue.asking import Conflict, Unknown
 from ingest_worker.jobs import control, table
 from shared.documents import Span
@@ -320,6 +323,25 @@ def test_the_doctor_finds_what_is_broken_and_has_a_cure(run: Run, corpus: Corpus
     assert found["status"] == status, found
     assert found["cure"]
     assert result.exit_code == 1
+
+
+def test_status_and_doctor_say_which_service_keeps_crashing_and_where_its_log_is(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    services = {
+        name: {"state": state, "pid": 1, "restarts": restarts, "last_exit": end}
+        for name, state, restarts, end in (("api", "running", 0, None), ("scheduler", "failing", 6, "exit status 1"))
+    }
+    state_path(tmp_path).write_text(json.dumps({"supervisor_pid": 1, "services": services}))
+    assert service_states(tmp_path) == []  # left behind by one that was killed
+    with exclusive(lock_path(tmp_path)):
+        found = service_states(tmp_path)
+    told = look_at_services(found)
+    assert (told.status, look_at_services(found[:1]).status, look_at_services([]).status) == ("failed", "ok", "skipped")
+    for said in (told.finding, services_line(found) or ""):
+        assert "scheduler is failing (exit status 1" in said
+    for said in (told.cure or "", services_line(found) or ""):
+        assert str(tmp_path / "logs" / "scheduler.log") in said
+    assert services_line(found[:1]) == "1 running"
 
 
 def test_the_doctor_looks_at_this_machine(tmp_path: Path) -> None:

@@ -175,6 +175,16 @@ def test_a_service_that_cannot_start_ends_the_start_with_its_last_words(home: Pa
     assert "the key is missing" in (home / "logs" / "broken.log").read_text()
 
 
+def test_nothing_is_ready_while_a_service_dies_again_and_again_though_it_was_up_each_time(home: Path) -> None:
+    dies = LIVE.replace("time.sleep(600)", "raise SystemExit('no ledger')")
+    never_ready = LIVE.replace(".ready", ".never")
+    process = _supervise(home, {"shaky": dies, "slow": never_ready})
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "ready" not in said.split()
+    assert len(_pids(home, "shaky")) == 3
+
+
 def test_a_stop_signal_during_the_start_is_obeyed(home: Path) -> None:
     never_ready = LIVE.replace(".ready", ".never")
     process = _supervise(home, {"first": LIVE, "slow": never_ready})

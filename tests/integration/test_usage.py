@@ -260,8 +260,8 @@ def test_a_log_without_a_place_to_go_to_is_refused_with_the_cure() -> None:
 
 def test_only_the_mcp_server_is_told_where_the_log_goes_to() -> None:
     settings = Settings(usage_log="ids", usage_redis_url=SecretStr("unix://u:p@/x.sock"))
-    assert process_environment(settings, {}, usage=True)["DOCWELL_USAGE_REDIS_URL"] == "unix://u:p@/x.sock"
-    assert "DOCWELL_USAGE_REDIS_URL" not in process_environment(settings, {})
+    assert process_environment(settings, {}, service="mcp")["DOCWELL_USAGE_REDIS_URL"] == "unix://u:p@/x.sock"
+    assert "DOCWELL_USAGE_REDIS_URL" not in process_environment(settings, {}, service="worker")
 
 
 # --- the ingest side's

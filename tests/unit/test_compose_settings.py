@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from shared.config import TABLES, Settings, load_settings
+from infra.privilege import NEEDED_BY
+from shared.config import TABLES, Settings, load_settings, secret_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
@@ -31,7 +32,7 @@ NOT_PASSED_ON = {
 }
 """Settings that compose decides, or that mean nothing in a container, and why."""
 
-SHARED = re.compile("DOCWELL_(EMBEDDING|REINDEX|CHUNK|CONTEXT|CAPTION|VISION|ENRICH|OCR|VECTOR)_")
+SHARED = re.compile("DOCWELL_(EMBEDDING|CHUNK|CONTEXT|CAPTION|VISION|ENRICH|OCR|VECTOR)_(?!API_KEY)")
 """What the process that plans and tells has to know like those that do the work."""
 
 
@@ -54,7 +55,23 @@ def test_workers_the_watcher_and_the_api_know_the_same_of_models_and_passages() 
     }
     assert found["worker"] == found["api"] == found["watcher"]
     assert found["mcp"].items() <= found["worker"].items()
-    assert {name for name in found["worker"] if re.match("DOCWELL_(EMBEDDING|REINDEX)", name)} == found["mcp"].keys()
+    assert {name for name in found["worker"] if name.startswith("DOCWELL_EMBEDDING")} == found["mcp"].keys()
+
+
+def test_no_container_gets_a_secret_that_its_process_does_not_use() -> None:
+    secret = secret_variables()
+    process = {"watcher": "watch", "migrate": "api"}  # migrate makes the schema as the owner, for the reader too
+    for name, environment in ENVIRONMENTS.items():
+        fields = {secret[variable] for variable in environment if variable in secret}
+        mine = {field for field, services in NEEDED_BY.items() if process.get(name, name) in services}
+        assert fields - mine <= ({"query_database_url"} if name == "migrate" else set()), name
+
+
+def test_what_asks_sources_and_models_has_a_way_out_and_what_keeps_data_has_none() -> None:
+    networks = COMPOSE["networks"]
+    ways_out = {name for name, network in networks.items() if not (network or {}).get("internal")}
+    out = {name for name, service in COMPOSE["services"].items() if ways_out & set(service["networks"])}
+    assert out == {"api", "mcp", "worker", "watcher", "scheduler"}
 
 
 def test_what_is_not_set_is_the_default_and_the_settings_file_that_containers_get_sets_nothing() -> None:
