@@ -10,6 +10,9 @@ A text is cut into tokens, and each token gives one or more terms:
   their words; a version number (`v1.9.2`) itself and what it belongs to (`1.9`);
 - a number whose digits stand in groups (`4,711`, `4'711`, `4 711`, `4.711`) gives itself written as one, `4711`, and its groups;
 - an amount (`8.750,00`, `61.00`) gives itself with a dot, `8750.00`, and its whole part, which is all of it where zeros follow;
+  one with a comma (`42,50`, `42,5`) gives itself with one decimal and with two, `42.5` and `42.50`;
+- the number of an account, a card or a phone that is written in groups gives itself as one, beside what its groups give
+  (serials.py);
 - a run of a script that is written without spaces (Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese, Tibetan) gives its
   characters and its pairs of characters when indexed, and only the pairs when asked for. Such a run ends at a script border,
   so `docker部署` is `docker` and `部署`.
@@ -34,9 +37,10 @@ from itertools import chain
 
 import Stemmer
 
+from shared.serials import find_serials, serials_of
 from shared.spelling import AMOUNTS, GROUPS, amount_of, groups_of, joined, may_have_groups
 
-LEXICAL_VERSION = 4
+LEXICAL_VERSION = 5
 """Raised whenever the same text would give other terms. It is stored with the terms of each chunk, and the scheduler makes those
 of an older version again."""
 
@@ -104,9 +108,10 @@ def term_counts(text: str) -> dict[int, int]:
 
     The sum of the counts is the text's length for BM25.
     """
-    tokens = tokens_of(normalised(text))
+    text = normalised(text)
     # Counted without a step of Python for each token: this is a good part of the cost of an ingest.
-    counts = Counter(chain.from_iterable(map(_numbers, tokens)))
+    counts = Counter(chain.from_iterable(map(_numbers, tokens_of(text))))
+    counts.update(number for start, end in find_serials(text) for number in _of_serial(text[start:end]))
     if len(counts) <= MOST_TERMS:
         return counts
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_TERMS])
@@ -120,7 +125,13 @@ def term_places(text: str, wanted: Set[int]) -> list[tuple[int, int]]:
         term = next((number for number in _numbers(normalised(match[0])) if number in wanted), None)
         if term is not None:
             found.append((match.start(), term))
-    return found
+    # Each place stays where it is: NFKC may make a text longer.
+    text = text.replace("\u00a0", " ").replace("\u202f", " ")
+    for start, end in find_serials(text):
+        term = next((number for number in _of_serial(text[start:end]) if number in wanted), None)
+        if term is not None:
+            found.append((start, term))
+    return sorted(found, key=lambda one: one[0])
 
 
 def sparsevec_text(counts: Mapping[int, int]) -> str:
@@ -140,6 +151,10 @@ def counting_vectors(numbers: Sequence[int]) -> list[str]:
     groups = [numbers[start : start + COUNTED_AT_ONCE] for start in range(0, len(numbers), COUNTED_AT_ONCE)]
     weighed = [sorted((number, (MOST_COUNTED + 1) ** place) for place, number in enumerate(group)) for group in groups]
     return ["{" + ",".join(f"{number}:{weight}" for number, weight in group) + f"}}/{TERM_SPACE}" for group in weighed]
+
+
+def _of_serial(written: str) -> list[int]:
+    return [term_number(form) for form in serials_of(written)]
 
 
 # Longer tokens are runs of unspaced scripts and encoded data, which hardly ever come again.
@@ -196,7 +211,9 @@ def token_terms(token: str) -> Iterator[tuple[str, TermKind]]:
         yield f"{whole}.{decimals}", TermKind.COMPOUND
         yield whole, TermKind.SPELLING if decimals == "00" else TermKind.EXACT
         if decimals != "00":
-            yield decimals, TermKind.EXACT
+            if decimals.endswith("0"):
+                yield f"{whole}.{decimals[0]}", TermKind.SPELLING
+            yield groups_of(token)[-1], TermKind.EXACT
     elif COMPOUND.search(token):
         yield from _compound_terms(token)
     else:

@@ -20,6 +20,7 @@ from shared.lexical import (
     tokens_of,
     without_accents,
 )
+from shared.serials import find_serials, serials_of
 from shared.spelling import amount_of, groups_of, is_digits, joined, other_umlauts
 from shared.stop_words import ELSEWHERE, ENGLISH, STOP_WORDS
 
@@ -115,7 +116,7 @@ def query_terms(query: str) -> QueryTerms:
     """
     query = unicodedata.normalize("NFKC", query)
     quoted = [next(filter(None, match.groups())) for match in _QUOTED.finditer(query)]
-    tokens = tokens_of(query)
+    tokens = _tokens(query)
     kept = [token for token in tokens if token.casefold() not in STOP_WORDS]
     if quoted or not kept:
         protected = {token for phrase in quoted for token in tokens_of(phrase)} if kept or quoted else set(tokens)
@@ -156,7 +157,7 @@ def query_terms(query: str) -> QueryTerms:
         identifier_names=tuple(names.values()),
         phrase_names=tuple({fold_phrase(phrase): " ".join(phrase.split()) for phrase in quoted if fold_phrase(phrase)}.values()),
         figures=tuple((token, _readings(token)) for token in dict.fromkeys(tokens) if _readings(token)),
-        bare=bool(tokens) and all(map(_names_one_thing, tokens_of(_QUOTED.sub(" ", query)))),
+        bare=bool(tokens) and all(map(_names_one_thing, _tokens(_QUOTED.sub(" ", query)))),
         needs=_needs(kept),
     )
 
@@ -166,11 +167,28 @@ def fold_phrase(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
+def _tokens(query: str) -> list[str]:
+    """The tokens of a query, in which the number of an account or a phone is one whatever its groups."""
+    tokens: list[str] = []
+    reached = 0
+    for start, end in find_serials(query):
+        tokens += [*tokens_of(query[reached:start]), query[start:end]]
+        reached = end
+    return tokens + tokens_of(query[reached:])
+
+
 def _asked(token: str) -> Iterator[tuple[str, TermKind]]:
     """The terms of a token of a query: those of the index, without single characters of runs that have pairs.
 
     Of a number in groups only that as one, since its groups are other numbers; where spaces part them they may be meant.
     """
+    forms = serials_of(token)
+    if forms:
+        yield forms[0], TermKind.COMPOUND
+        yield from ((form, TermKind.SPELLING) for form in forms[1:])
+        for part in tokens_of(token):
+            yield from ((term, TermKind.EXACT) for term, _ in token_terms(part))
+        return
     whole = joined(token)
     if whole and "." not in token:
         apart = token.split(" ")
@@ -230,10 +248,14 @@ def _is_english(tokens: Sequence[str]) -> bool:
 def _readings(token: str) -> frozenset[int]:
     """Terms of which each text that gives this number holds one; none of a token that is no number, or one with decimals as a
     version has."""
+    forms = serials_of(token)
+    if forms:
+        return frozenset(map(term_number, forms))
     amount = amount_of(token)
     if amount is not None:
         number, decimals = amount
-        return frozenset(map(term_number, [f"{number}.{decimals}", *([number] if decimals == "00" else [])]))
+        shorter = [number] if decimals == "00" else [f"{number}.{decimals[0]}"] if decimals.endswith("0") else []
+        return frozenset(map(term_number, [f"{number}.{decimals}", *shorter]))
     whole = joined(token)
     if not whole:
         return frozenset({term_number(token)}) if is_digits(token) else frozenset()
@@ -263,7 +285,7 @@ def _is_identifier(token: str, *, alone: bool) -> bool:
     """Whether a token names one thing exactly: decided by its form, or by standing alone without being a plain word."""
     if is_unspaced(token):
         return False
-    if _IDENTIFIER.search(token):
+    if _IDENTIFIER.search(token) or serials_of(token):
         return True
     return alone and (COMPOUND.search(token) is not None or bool(_readings(token)))
 
@@ -272,6 +294,10 @@ def _identifying(token: str, asked: Sequence[tuple[str, TermKind]], *, alone: bo
     """Those of its terms that stand for an identifier as a whole; they are `asked`, the most specific one first."""
     if not asked or not _is_identifier(token, alone=alone):
         return ()
+    if forms := serials_of(token):
+        return forms
+    if amount_of(token):
+        return [surface for surface, _ in asked if term_number(surface) in _readings(token)]
     first, whole = asked[0][0], joined(token)
     if "." not in token or not alone:
         return (whole if whole and "." not in token else first,)

@@ -12,13 +12,14 @@ GROUPS = (
 """A pattern without groups of its own for such numbers in a text."""
 
 AMOUNTS = (
-    "(?<![0-9])(?<![0-9][.,])(?:[0-9]{1,3}(?:\\.[0-9]{3})+,[0-9]{2}|[0-9]{1,3}(?:,[0-9]{3})+\\.[0-9]{2}|[0-9]+,[0-9]{2})"
+    "(?<![0-9])(?<![0-9][.,])"
+    "(?:[0-9]{1,3}(?:\\.[0-9]{3})+,[0-9]{1,2}|[0-9]{1,3}(?:,[0-9]{3})+\\.[0-9]{1,2}|[0-9]+,[0-9]{1,2})"
     r"(?!\w)(?![.,][0-9])"
 )
-"""A pattern without groups of its own for numbers with two decimals that a comma parts from them, or from their groups."""
+"""A pattern without groups of its own for numbers with one or two decimals that a comma parts from them, or from their groups."""
 
-_GROUP = re.compile("[0-9][, '’][0-9]{3}|[0-9],[0-9]{2}(?![0-9])")
-_AMOUNT = re.compile("([0-9.,]+)[.,]([0-9]{2})")
+_GROUP = re.compile("[0-9][, '’][0-9]{3}|[0-9],[0-9]{1,2}(?![0-9])")
+_AMOUNT = re.compile("([0-9.,]+)[.,]([0-9]{1,2})")
 _GROUPED = re.compile(rf"{GROUPS}|[1-9][0-9]{{0,2}}(?:\.[0-9]{{3}}){{1,5}}")
 _DIGITS = re.compile("[0-9]+")
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
@@ -52,14 +53,15 @@ def joined(token: str) -> str:
 
 
 def amount_of(token: str) -> tuple[str, str] | None:
-    """The whole part and the decimals of a number as AMOUNTS finds it, or with `.00`: `8750` and `00` of `8.750,00`; else None.
+    """The whole part and two decimals of a number as AMOUNTS finds it, or with `.00`: `8750` and `00` of `8.750,00`, `42` and
+    `50` of `42,5`; else None.
 
     `61.50` is what it is: it may be a version, and is written as one.
     """
     found = _AMOUNT.fullmatch(token) if "," in token or token.endswith(".00") else None
     if found is None or ("," not in token and not is_digits(found[1])):
         return None
-    return "".join(groups_of(found[1])), found[2]
+    return "".join(groups_of(found[1])), found[2].ljust(2, "0")
 
 
 def other_umlauts(word: str) -> str:

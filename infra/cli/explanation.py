@@ -101,6 +101,8 @@ def _details(found: Mapping[str, Any]) -> Iterable[str]:
         yield "holds every word of the question"
     if found.get("named"):
         yield "its document is named in the question"
+    if found.get("by_name"):
+        yield f"its document's name holds {', '.join(map(plain, found['by_name']))}"
     for name, saying in (("merged", "goes on in"), ("collapsed", "is said again in")):
         for part in found.get(name, ()):
             ranks = [f"{leg} {part[f'{leg}_rank']}" for leg in ("keyword", "semantic") if f"{leg}_rank" in part]

@@ -58,6 +58,7 @@ def find_absent(
     unknown = [number for number in numbers if number not in counted]
     if unknown:
         found |= {row[0] for row in connection.execute(_FREQUENCIES, (unknown, list(scope.audiences))).fetchall()}
+    found.update(*(hit.by_name for hit in hits))
     # A file that the query names need not be named in any text.
     files = set(file_names(query.text)) if exact else set()
     names = [name for name, readings in wanted.items() if found.isdisjoint(readings) and name not in files]

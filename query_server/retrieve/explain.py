@@ -64,7 +64,8 @@ class PassageExplanation:
     """Where a passage's place comes from. Ranks are 1-based; all but `merged` and `collapsed` are of its best chunk.
 
     `exact_hits` counts the identifiers and quoted phrases that put it in front of others, and its document's name (`named`: the
-    query names it); an identifier that stands in many chunks is held and does not count. `holds_all`: it holds every word of a
+    query names it); an identifier that stands in many chunks is held and does not count. `by_name` are words of the query that
+    stand in the name of its document and count as held. `holds_all`: it holds every word of a
     brief query with a number or an identifier, which put it in front of those that hold less.
     """
 
@@ -75,6 +76,7 @@ class PassageExplanation:
     identifiers: tuple[str, ...] = ()
     phrases: tuple[str, ...] = ()
     named: bool | None = None
+    by_name: tuple[str, ...] = ()
     holds_all: bool | None = None
     keyword_rank: int | None = None
     keyword_score: float | None = None
@@ -327,6 +329,7 @@ def _passage(found: Found, fused_rank: int | None, facts: Facts) -> PassageExpla
         if count
     ]
     words = {term.word for term, _ in held if term.kind not in OTHER_FORMS}
+    in_name = next((one.by_name for one in facts.legs.keyword if one.key == hit.key), frozenset())
     return PassageExplanation(
         fused_rank=fused_rank,
         fused_score=round(hit.score, 6),
@@ -336,6 +339,7 @@ def _passage(found: Found, fused_rank: int | None, facts: Facts) -> PassageExpla
         identifiers=tuple(term.surface for term, _ in held if term in query.identifiers),
         phrases=tuple(phrase for phrase in query.phrases if phrase in _searched_text(found.best)),
         named=True if hit.key in facts.evidence.named else None,
+        by_name=tuple(term.surface for term in query.terms if term.number in in_name and term.kind not in OTHER_FORMS),
         holds_all=hit.held >= WHOLE or None,
         keyword_rank=hit.ranks.get("keyword"),
         keyword_score=None if hit.keyword_score is None else round(hit.keyword_score, 4),

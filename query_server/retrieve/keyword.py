@@ -19,6 +19,7 @@ from query_server.retrieve.matches import (
     CANDIDATES,
     CANDIDATES_IN_SCOPE,
     MOST_TERMS,
+    OF_DOCUMENTS,
     WHOLE_AUDIENCES,
     WHOLE_SCOPE,
     ChunkKey,
@@ -26,6 +27,7 @@ from query_server.retrieve.matches import (
     find_matches,
     nothing,
 )
+from query_server.retrieve.name_words import NameWords, name_words
 from query_server.retrieve.names import named_chunks
 from query_server.retrieve.phrases import holds_phrases
 from query_server.retrieve.scope import Scope
@@ -69,6 +71,7 @@ class KeywordHit:
     `coverage` is the share of the query's weight that the chunk's terms make up, 0.0-1.0; another form of a word counts half.
     `exact` counts the identifiers and quoted phrases of the query that stand in it, and the names of its document. `held` says
     how much it holds of a brief query with a number or an identifier in it: quarters of its weight, or WHOLE, or TOGETHER.
+    `by_name` are terms that count as held, once each, since they stand in the name of its document.
     """
 
     key: ChunkKey
@@ -76,6 +79,7 @@ class KeywordHit:
     coverage: float
     exact: int = 0
     held: int = 0
+    by_name: frozenset[int] = frozenset()
 
 
 class FrequencyCache:
@@ -130,12 +134,16 @@ def keyword_leg(
         frequencies = _frequencies(connection, scope, query.numbers, cache)
         terms = _heaviest(query, frequencies, scope.chunks)
         matches = _matches(connection, scope, filters, query, terms, frequencies, limit)
-    scored = _score(matches, scope, query, terms, frequencies)
+    matches, by_name = _with_name_words(
+        connection, scope, filters, terms, matches, name_words(connection, scope, filters, query.text)
+    )
+    scored = _score(matches, scope, query, terms, frequencies, by_name)
     if query.phrases:
         numbers = [term.number for term in terms]
         holding = holds_phrases(connection, query, matches.keys, matches.counts, scored.scores, numbers, most=limit)
         scored = replace(scored, exact=scored.exact + holding)
-    return _with_named(scored, named_chunks(connection, scope, filters, query.text), limit)
+    hits = _with_named(scored, named_chunks(connection, scope, filters, query.text), limit)
+    return [replace(hit, by_name=by_name[hit.key]) if hit.key in by_name else hit for hit in hits]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,11 +228,40 @@ def _find(
     return find_matches(connection, statement, scope, filters, terms, most=most, wanted=wanted, together=together)
 
 
+def _with_name_words(
+    connection: Connection[Any],
+    scope: Scope,
+    filters: Filters,
+    terms: Sequence[QueryTerm],
+    matches: Matches,
+    named: Sequence[NameWords],
+) -> tuple[Matches, dict[ChunkKey, frozenset[int]]]:
+    """The matches with those of the documents whose names stand in the query, and the terms that their names add to them."""
+    numbers = frozenset(term.number for term in terms)
+    by_name: dict[ChunkKey, frozenset[int]] = {}
+    for one in named:
+        found = find_matches(connection, OF_DOCUMENTS, scope, filters, terms, most=WHOLE_UP_TO, documents=one.documents)
+        matches = matches.with_more(found)
+        by_name |= {key: by_name.get(key, frozenset()) | (one.terms & numbers) for key in found.keys}
+    return matches, by_name
+
+
 def _score(
-    matches: Matches, scope: Scope, query: QueryTerms, terms: Sequence[QueryTerm], frequencies: Mapping[int, int]
+    matches: Matches,
+    scope: Scope,
+    query: QueryTerms,
+    terms: Sequence[QueryTerm],
+    frequencies: Mapping[int, int],
+    by_name: Mapping[ChunkKey, frozenset[int]],
 ) -> Scored:
     numbers = [term.number for term in terms]
     counts = matches.counts
+    if by_name:
+        places = {number: place for place, number in enumerate(numbers)}
+        counts = counts.copy()
+        for row, key in enumerate(matches.keys):
+            columns = [places[number] for number in by_name.get(key, ())]
+            counts[row, columns] = np.maximum(counts[row, columns], 1)
     idf = bm25.inverse_frequencies(numbers, frequencies, scope.chunks)
     weights = idf * np.array([term.weight for term in terms])
     rare = max(COMMON_COUNT, int(COMMON_SHARE * scope.chunks))
@@ -238,7 +275,8 @@ def _score(
         matches=matches,
         scores=bm25.scores(counts, matches.lengths.astype(np.float64), weights, scope.average_length),
         coverage=coverage,
-        exact=(counts[:, identifiers] > 0).sum(axis=1),
+        # A name is told apart in _with_named: not every passage of a document named `ERR-0042.md` speaks of it.
+        exact=(matches.counts[:, identifiers] > 0).sum(axis=1),
         held=_held(counts, coverage, numbers, query.needs),
     )
 

@@ -14,7 +14,7 @@ from query_server.retrieve.exact import NONE_ABSENT, Absent, find_absent, find_s
 from query_server.retrieve.keyword import FrequencyCache, KeywordHit, keyword_leg
 from query_server.retrieve.request import SearchRequest
 from query_server.retrieve.scope import Scope
-from query_server.retrieve.semantic import SemanticHit, Space, semantic_leg
+from query_server.retrieve.semantic import SemanticHit, Space, count_indexed, semantic_leg
 from query_server.retrieve.spelled import as_exact, but_spelled, find_spelled
 from query_server.retrieve.together import by_closeness
 from shared.errors import ConfigurationError
@@ -60,7 +60,7 @@ def run_legs(
     keyword: Sequence[KeywordHit] = ()
     absent = NONE_ABSENT
     if request.mode != "semantic":
-        everything = space.indexed if space is not None else 0
+        everything = space.indexed if space is not None else count_indexed(connection)
         keyword = keyword_leg(connection, scope, request.filters, asked, limit=depth, cache=frequencies, everything=everything)
         absent = find_absent(connection, scope, asked, keyword, frequencies)
         spelled = find_spelled(connection, [name for name in absent.names if name not in asked.phrase_names], keyword)

@@ -77,6 +77,19 @@ def active_space(connection: Connection[Any]) -> Space | None:
     )
 
 
+_INDEXED: LiteralString = """
+    SELECT c.reltuples::bigint FROM docwell.embedding_space s
+    JOIN pg_catalog.pg_class c ON c.oid = to_regclass(format('docwell.vector_%s_indexed', s.space_id))
+    WHERE s.state = 'active'
+"""
+
+
+def count_indexed(connection: Connection[Any]) -> int:
+    """About how many chunks the index holds, of all principals: `Space.indexed`, where nothing else of the space is needed."""
+    row = connection.execute(_INDEXED).fetchone()
+    return max(0, row[0]) if row is not None else 0
+
+
 _SETTINGS: LiteralString = (
     "SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', %s, true)"
 )

@@ -101,6 +101,9 @@ def test_a_document_that_the_question_names_says_so(corpus: Corpus, service: Sea
     first, second = service.search("alpha in billing.md", explain=True)["results"]
     assert (first["path"], first["explanation"]["named"], first["explanation"]["exact_hits"]) == ("docs/billing.md", True, 1)
     assert "named" not in second["explanation"]
+    first, second = service.search("alpha of billing", explain=True)["results"]
+    assert (first["path"], first["explanation"]["by_name"]) == ("docs/billing.md", ["bill"])
+    assert not second["explanation"].get("by_name")
 
 
 def test_a_word_that_is_held_in_another_form_is_shown_in_that_form(corpus: Corpus, service: SearchService) -> None:

@@ -85,6 +85,35 @@ def test_a_name_in_a_query_lifts_the_passages_that_hold_the_rest(corpus: Corpus,
     assert _ask(service, "setup.md", path="b/*") == ["b/setup.md"]
 
 
+def test_words_of_a_name_count_as_words_of_its_document(corpus: Corpus, service: SearchService) -> None:
+    add(corpus, "in/invoice-2024.pdf", text_chunk("Boxes in storage, a month each."), text_chunk("Payable soon."))
+    add(corpus, "in/Rechnung_Mueller.pdf", text_chunk("Kisten im Lager, je Monat."))
+    add(corpus, "in/notes.md", text_chunk("storage storage invoice"), text_chunk("2024, and the storage of many other things"))
+    add(corpus, "in/lager.md", text_chunk("Lager Rechnung"), text_chunk("Müller und das Lager"))
+    boxes = ("invoice 2024 storage", "storage in the invoice of 2024", "storage 2024 invoice", "invoice-2024 storage")
+    for query, text in (*((query, "Boxes") for query in boxes), ("Rechnung Müller Lager", "Kisten")):
+        answer = service.search(query, mode="keyword")
+        assert answer["results"][0]["text"].startswith(text), query
+        assert "exact_not_found" not in [warning["code"] for warning in answer["warnings"]], query
+
+
+def test_a_name_that_many_documents_share_says_nothing_of_any(corpus: Corpus, service: SearchService) -> None:
+    for number in range(11):
+        add(corpus, f"d{number}/setup.md", text_chunk(f"port of number{number}"))
+    add(corpus, "guide.md", text_chunk("the setup of the port"))
+    assert _ask(service, "setup port")[0] == "guide.md"
+
+
+def test_a_name_beside_other_words_tells_nothing_of_what_is_hidden(corpus: Corpus, service: SearchService) -> None:
+    add(corpus, "zebra-plan.md", text_chunk("budget words"), readers=["user:anna"])
+    add(corpus, "open.md", text_chunk("budget words"), source="second")
+    bob = Principal(name="bob", namespaces=frozenset({"default"}), names=frozenset({"user:bob"}))
+    asked = service.search("zebra plan budget", mode="keyword", principal=bob)
+    corpus.connection.execute("UPDATE docwell.document SET path = 'other.md' WHERE path = 'zebra-plan.md'")
+    again = service.search("zebra plan budget", mode="keyword", principal=bob)
+    assert (_paths(asked), asked["results"][0]["score"]) == (["open.md"], again["results"][0]["score"])
+
+
 def test_of_many_files_with_one_name_the_path_or_the_filter_decides(corpus: Corpus, service: SearchService) -> None:
     for number in range(15):
         add(corpus, f"d{number}/README.md", text_chunk(f"words of {number}"))

@@ -16,7 +16,7 @@ from query_server.access import LOCAL, Principal, scope
 from query_server.retrieve import semantic
 from query_server.retrieve.filters import EVERYTHING, Filters
 from query_server.retrieve.scope import Scope, measure
-from query_server.retrieve.semantic import SemanticHit, Space, active_space, is_exact, semantic_leg
+from query_server.retrieve.semantic import SemanticHit, Space, active_space, count_indexed, is_exact, semantic_leg
 from query_server.snapshot import Snapshots
 from shared.database import connect, open_pool
 from tests.asking import DIMENSION, MODEL, NOW
@@ -177,8 +177,10 @@ def test_one_by_one_is_chosen_for_few_and_where_most_is_hidden(
 def test_the_space_tells_how_many_vectors_are_under_the_index(indexed: Indexed) -> None:
     with connect(indexed.database.reader_url, as_reader=True) as connection:
         space = active_space(connection)
+        counted = count_indexed(connection)
     assert space is not None
     assert BIG / 2 < space.indexed <= BIG + SMALL
+    assert counted == space.indexed
 
 
 def test_connections_that_died_while_they_were_idle_are_replaced_unseen(indexed: Indexed, postgres: EmbeddedPostgres) -> None:

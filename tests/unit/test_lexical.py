@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -18,8 +19,10 @@ from shared.lexical import (
     sparsevec_text,
     term_counts,
     term_number,
+    term_places,
 )
 from shared.query_terms import fold_phrase, query_terms
+from shared.serials import find_serials
 
 
 def _holds(text: str, query: str) -> bool:
@@ -301,9 +304,38 @@ def test_an_amount_is_found_in_each_of_its_spellings(written: str, query: str) -
     assert all(not forms.isdisjoint(term_counts(written)) for forms in query_terms(f"{query} EUR").needs)
 
 
+_ONE_THING = [
+    [
+        "DE89370400440532013000",
+        "DE89 3704 0044 0532 0130 00",
+        "de89-3704-0044-0532-0130-00",
+        "DE89\u00a03704 0044 0532 0130 00",
+    ],
+    ["GB29NWBK60161331926819", "GB29 NWBK 6016 1331 9268 19"],
+    ["4111111111111111", "4111 1111 1111 1111", "4111-1111-1111-1111"],
+    ["0301234567", "030 1234567", "030/123 45 67", "(030) 123-4567", "+49 30 1234567", "+49 (0)30 1234567", "0049 30 1234567"],
+    ["2125551234", "(212) 555-1234", "212-555-1234", "+1 212 555 1234"],
+]
+
+
+@pytest.mark.parametrize(("written", "query"), [pair for forms in _ONE_THING for pair in permutations(forms, 2)])
+def test_the_number_of_an_account_a_card_or_a_phone_is_found_in_each_of_its_spellings(written: str, query: str) -> None:
+    asked = query_terms(query)
+    wanted = {term.number for term in asked.identifiers}
+    assert asked.bare
+    assert not wanted.isdisjoint(term_counts(f"See {written}, or ask."))
+    assert term_places(f"See {written}, or ask.", wanted)[0][0] - 4 in (0, 1)
+
+
+@pytest.mark.parametrize("text", ["2019 2020 2021 2022", "on 2024-03-15 12:30", "1 234 567", "+5 10 20", "192.168.100.200"])
+def test_numbers_in_a_row_are_no_number_of_a_phone_or_a_card(text: str) -> None:
+    assert list(find_serials(text)) == []
+
+
 @pytest.mark.parametrize(("written", "query", "found"), [("61,50", "61.50", True), ("61.50", "61,50", True),
     ("61.50", "61", False), ("61.00", "61.50", False), ("161,00", "61", False), ("1.10", "1.1", False),
-    ("61,500", "61,50", False)])  # fmt: skip
+    ("61,500", "61,50", False), ("42,50", "42.5", True), ("42.5", "42,50", True), ("42,5", "42.50", True),
+    ("42.50", "42,5", True), ("1.042,5", "1042.50", True), ("142,5", "42.5", False), ("42,05", "42,5", False)])  # fmt: skip
 def test_decimals_are_a_part_of_an_amount(written: str, query: str, found: bool) -> None:
     ((_, readings),) = query_terms(f"{query}").figures or (("", frozenset(query_terms(query).numbers)),)
     assert (not readings.isdisjoint(term_counts(written))) is found
