@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema, field_validator
 
 from ingest_worker.intake.push import Facts
+from shared.instants import is_storable
 from shared.text import clean_text
 
 MEDIA_TYPE = "application/vnd.docwell+json"
@@ -99,7 +100,10 @@ class EnvelopeFacts(BaseModel):
     @field_validator("source_modified")
     @classmethod
     def _aware(cls, value: datetime | None) -> datetime | None:
-        return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
+        value = value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
+        if value is not None and not is_storable(value):
+            raise ValueError("must lie within the years 1 to 9999, in every time zone")
+        return value
 
     def facts(self) -> Facts:
         """These facts, and which of them were spoken of."""

@@ -43,11 +43,20 @@ _HIDDEN = Look(kind=Kind.HIDDEN)
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
 
+# A bigint of nanoseconds: the years 1677 to 2262. File systems hold more (ext4 up to 2446, tmpfs any), and archives unpack it.
+_FIRST_NS, _LAST_NS = -(2**63), 2**63 - 1
+
+
+def modified_ns(facts: os.stat_result) -> int:
+    """When a file last changed by its own account, in nanoseconds; a time beyond what can be stored is cut to that."""
+    return min(max(facts.st_mtime_ns, _FIRST_NS), _LAST_NS)
+
+
 def file_look(facts: os.stat_result) -> Look:
     """The look at a regular file with these facts."""
     return Look(
         kind=Kind.FILE,
-        signature=Signature(size=facts.st_size, modified_ns=facts.st_mtime_ns),
+        signature=Signature(size=facts.st_size, modified_ns=modified_ns(facts)),
         touched_ns=max(facts.st_mtime_ns, facts.st_ctime_ns),
     )
 

@@ -14,6 +14,7 @@ from psycopg import Connection
 from ingest_worker.catalogue.documents import Content, JobDocument
 from ingest_worker.catalogue.erasures import ERASED, erased_reason, find_erasure
 from ingest_worker.catalogue.sources import MANUAL, PUSH
+from ingest_worker.intake.observe import modified_ns
 from shared.errors import Outage, PermanentError, TransientError
 
 ON_DISK = frozenset({"folder", MANUAL})
@@ -133,7 +134,7 @@ def read_file(path: Path, *, max_bytes: int, limit: str = "DOCWELL_MAX_BYTES") -
                 f"{path} has {before.st_size:,} bytes, the limit is {max_bytes:,}. Raise {limit} to take it.",
                 code="too_large",
                 size=before.st_size,
-                modified_ns=before.st_mtime_ns,
+                modified_ns=modified_ns(before),
             )
         try:
             data = file.read(max_bytes + 1)
@@ -142,7 +143,7 @@ def read_file(path: Path, *, max_bytes: int, limit: str = "DOCWELL_MAX_BYTES") -
         after = os.fstat(file.fileno())
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns) or len(data) != after.st_size:
         raise TransientError(f"{path} changed while it was read; it is tried again.", code="changing")
-    return Content(data=data, sha256=hashlib.sha256(data).digest(), size=len(data), modified_ns=after.st_mtime_ns)
+    return Content(data=data, sha256=hashlib.sha256(data).digest(), size=len(data), modified_ns=modified_ns(after))
 
 
 # Formats that cannot be told from the bytes; a media type is kept only for paths without an ending.

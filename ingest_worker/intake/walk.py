@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ingest_worker.intake import tally as left_out
 from ingest_worker.intake.ignore import IGNORE_FILE, IgnoreRules
-from ingest_worker.intake.observe import is_inside
+from ingest_worker.intake.observe import is_inside, modified_ns
 from ingest_worker.intake.tally import Tally
 from shared.paths import document_path, readable
 
@@ -147,7 +147,7 @@ class _Walker:
         if not stat.S_ISREG(facts.st_mode):
             self._tally.note(path, left_out.SPECIAL)
             return None
-        modified, changed = facts.st_mtime_ns, facts.st_ctime_ns
+        modified, changed = modified_ns(facts), facts.st_ctime_ns
         return _made(Found, (path, name, facts.st_size, modified, changed if changed > modified else modified))
 
     def _followed(self, path: str, entry: os.DirEntry[str]) -> os.stat_result | None:

@@ -23,6 +23,7 @@ from ingest_worker.intake.packing import Body
 from ingest_worker.sources.naming import facts_revision, fit_path, with_suffix
 from ingest_worker.sources.protocol import Item
 from shared.errors import PermanentError
+from shared.instants import is_storable
 from shared.text import clean_text
 
 _ALL_FACTS = frozenset({"title", "url", "tags", "metadata", "readers", "source_modified", "media_type", "heading"})
@@ -113,7 +114,7 @@ def _facts(shelf: Shelf, item: Item) -> Facts:
         tags=tuple(sorted({clean_text(tag) for tag in item.tags})),
         metadata=item.metadata,
         readers=shelf.readers(item),
-        source_modified=item.source_modified,
+        source_modified=item.source_modified if item.source_modified is not None and is_storable(item.source_modified) else None,
         media_type=item.media_type,
         heading=tuple(clean_text(part) for part in item.heading if part.strip()),
     )

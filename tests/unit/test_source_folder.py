@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from ingest_worker.intake.read import Gone, Refused
+from ingest_worker.intake.observe import file_look
+from ingest_worker.intake.read import Gone, Refused, read_file
 from ingest_worker.sources.folder import FolderSource
 from ingest_worker.sources.protocol import CursorExpired, Source
 from shared.config import FolderSettings, Settings
@@ -49,6 +51,19 @@ def test_what_it_may_not_read_is_refused(tmp_path: Path) -> None:
     (root / "a.md").symlink_to(tmp_path / "secret.md")
     with pytest.raises(Refused, match="leads out"):
         source.read(item, max_bytes=100)
+
+
+@pytest.mark.parametrize("year", [2300, 2440])
+def test_a_file_of_a_time_that_cannot_be_stored_is_taken_with_one_that_can(tmp_path: Path, year: int) -> None:
+    """ext4 holds times up to 2446, and a bigint of nanoseconds ends in 2262; what looks and what reads have to agree."""
+    file, then = tmp_path / "a.md", (year - 1970) * 31_556_952 * 10**9
+    file.write_text("text")
+    os.utime(file, ns=(then, then))
+    [batch] = _open(tmp_path).everything()
+    content, look = read_file(file, max_bytes=100), file_look(file.stat())
+    assert look.signature is not None
+    assert content.modified_ns == look.signature.modified_ns == min(file.stat().st_mtime_ns, 2**63 - 1)
+    assert [item.source_modified for item in batch.items] == [content.modified]
 
 
 def test_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
