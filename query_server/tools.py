@@ -21,6 +21,7 @@ from query_server.schemas import output_schema
 from query_server.service import SearchService
 from query_server.usage import Call
 from shared.errors import DocwellError, PermanentError, TransientError
+from shared.text import visible
 from shared.tracing import annotate
 
 log = logging.getLogger(__name__)
@@ -257,7 +258,7 @@ def _known(error: BaseException | None, tool: str) -> DocwellError:
 
 
 def _failure(error: DocwellError) -> CallToolResult:
-    failure = {"code": error.code, "message": str(error), "retryable": isinstance(error, TransientError)}
+    failure = {"code": error.code, "message": visible(str(error), lines=True), "retryable": isinstance(error, TransientError)}
     return CallToolResult(
         content=[TextContent(type="text", text=json.dumps({"error": failure}, ensure_ascii=False))], is_error=True
     )

@@ -122,6 +122,11 @@ class ConnectionSettings(_Table):
         """What proves that an event comes from the source; each of them is valid."""
         return ()
 
+    @property
+    def address(self) -> str:
+        """Where the source is, for people; it holds no secret."""
+        return self.limiter
+
 
 def _checked_url(value: str | None) -> str | None:
     if value is None:
@@ -170,6 +175,11 @@ class ConfluenceSettings(ConnectionSettings):
         if self.deployment == "cloud" and self.username is None:
             raise ValueError("Confluence Cloud needs username (the e-mail address that the API token belongs to)")
         return self
+
+    @property
+    def address(self) -> str:
+        """The site, and the spaces where they are named."""
+        return f"{self.base_url} ({', '.join(self.spaces)})" if self.spaces else self.base_url
 
     @property
     def limiter(self) -> str:
@@ -232,6 +242,13 @@ class SharePointSettings(ConnectionSettings):
         return self
 
     @property
+    def address(self) -> str:
+        """The site with the libraries that are named, or the drives."""
+        places = ", ".join(self.libraries or self.drives)
+        where = self.site or f"tenant {self.tenant_id}"
+        return f"{where} ({places})" if places else where
+
+    @property
     def limiter(self) -> str:
         """The tenant: what it throttles are all calls of all of its drives."""
         return f"sharepoint:{self.tenant_id.lower()}"
@@ -265,11 +282,23 @@ class OtherSettings(ConnectionSettings):
                 options[name] = _read_secret(f"{name}_file", path)
         return {**common, "options": options}
 
+    @property
+    def address(self) -> str:
+        """What stands under a usual key, without what could be a secret in it: the user, and all behind the path."""
+        told = next((value for key in _USUAL_ADDRESSES if isinstance(value := self.options.get(key), str)), None)
+        if told is None:
+            return self.limiter
+        parts = urlsplit(told)
+        return (
+            f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme and parts.netloc else self.limiter
+        )
+
     @classmethod
     def _secrets(cls) -> list[str]:
         return []
 
 
+_USUAL_ADDRESSES = ("url", "base_url", "address", "endpoint")
 _USUAL_SECRETS = frozenset({"token", "api_token", "password", "secret", "client_secret", "api_key"})
 
 BUILT_IN = ("folder", "confluence", "sharepoint")

@@ -21,6 +21,29 @@ _SHAPED: Final = re.compile(f"[{_SHAPES}]+")
 _UNCLEAN: Final = re.compile(f"[{_CONTROLS}{_SURROGATES}{_SHAPES}]")
 
 
+# What moves a cursor, turns the direction of what follows, or is not seen at all: controls, bidirectional marks, widths of zero,
+# separators of lines, tags, halves of characters. Joiners belong to some scripts and to emoji, within which they stay.
+_UNSEEN: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff"
+    f"{_SURROGATES}]|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])"
+)
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """A name or a message as it may be shown: nothing in it can move the cursor, turn other text round, or hide.
+
+    Such characters stand as escapes (`\\u202e`, `\\n`), so that one name still differs from another. With `lines` ends of lines
+    and tabs stay. It is for eyes and models only: what is asked for is asked by the true name.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSEEN.sub(lambda found: found[0] if lines and found[0] in "\n\t" else _escaped(found[0]), text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
 def clean_text(text: str) -> str:
     """Text that PostgreSQL, JSON and every tokenizer accept: NFC, `\\n` line ends, no control characters, no lone surrogates.
 

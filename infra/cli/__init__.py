@@ -8,6 +8,7 @@ import sys
 import typer
 
 from shared.errors import ConfigurationError, DocwellError, ServiceUnavailable
+from shared.text import visible
 
 FAILED, WRONG_USAGE, NO_SERVICE = 1, 2, 3
 
@@ -94,5 +95,5 @@ def main() -> None:
 
 
 def _complain(error: DocwellError, exit_code: int) -> None:
-    print(f"docwell: {error}", file=sys.stderr)
+    print(f"docwell: {visible(str(error), lines=True)}", file=sys.stderr)
     sys.exit(exit_code)

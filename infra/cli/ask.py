@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,11 +10,10 @@ import typer
 
 from shared.config import Settings, load_settings
 from shared.errors import DocwellError
+from shared.text import visible
 
 if TYPE_CHECKING:
     from infra.ask.conversation import Answer
-
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def ask(
@@ -86,8 +84,8 @@ def _tell(sentence: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """Nothing in a document or an answer can move the cursor."""
-    return _CONTROLS.sub(" ", text)
+    """Nothing in a document or an answer can move the cursor, or turn other text round."""
+    return visible(text, lines=True)
 
 
 def _show(settings: Settings, model: str, answer: Answer) -> None:

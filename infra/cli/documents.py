@@ -21,6 +21,7 @@ from ingest_worker.catalogue.twins import duplicate_of
 from ingest_worker.enrich import again
 from ingest_worker.enrich.caption_again import ask_captions
 from shared.documents import DocumentState
+from shared.text import visible
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -119,7 +120,7 @@ def _print_chunk(row: ChunkRow) -> None:
         row.symbol,
     ]
     print(f"\n[{row.ordinal + 1}] {', '.join(output.plain(part) for part in [row.kind, *place] if part)}")
-    print("\n".join("    " + output.plain(line) for line in row.text.splitlines()))
+    print("\n".join("    " + visible(line, lines=True) for line in row.text.splitlines()))
 
 
 def _span(noun: str, start: int | None, end: int | None) -> str | None:

@@ -16,6 +16,7 @@ import typer
 
 from infra.cli.context import owner_connection, settings
 from shared.config import NAME_PATTERN, Settings
+from shared.text import visible
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -135,11 +136,11 @@ class Meter:
         self._done += 1
         line = f"{_result(one)}: {one.path}" + (f" ({one.reason})" if one.reason and _result(one) not in ("indexed",) else "")
         if self._bar is not None:
-            self._bar.update(self._task, advance=1, description=Path(one.path).name)
+            self._bar.update(self._task, advance=1, description=visible(Path(one.path).name))
             if _result(one) not in ("indexed", "unchanged"):
-                self._bar.console.print(line, markup=False, highlight=False)
+                self._bar.console.print(visible(line), markup=False, highlight=False)
         elif not self._quiet:
-            print(f"[{self._done}/{self._total}] {line}", file=sys.stderr)
+            print(f"[{self._done}/{self._total}] {visible(line)}", file=sys.stderr)
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
@@ -178,7 +179,8 @@ def _summarise(ended: Sequence[Ended], originals: Mapping[uuid.UUID, str], *, fi
         return
     for one in ended:
         if one.job_id in originals:
-            print(f"{one.path} has the same bytes as {originals[one.job_id]}; both are searched.", file=sys.stderr)
+            twin = visible(originals[one.job_id])
+            print(f"{visible(one.path)} has the same bytes as {twin}; both are searched.", file=sys.stderr)
     print(", ".join(f"{value} {name}" for name, value in summary.items()))
 
 
@@ -210,7 +212,7 @@ def _say_intentions(
         print(json.dumps({"documents": rows}, ensure_ascii=False))
         return
     for one in intentions:
-        print(f"{one.action}: {one.path} ({one.reason})")
+        print(f"{one.action}: {visible(one.path)} ({visible(one.reason)})")
 
 
 def _say_estimate(

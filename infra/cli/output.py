@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ import typer
 from ingest_worker.catalogue.asking import BadQuestion, Filters, known_states, parse_since
 from ingest_worker.catalogue.json_form import as_json, utc_text
 from shared.errors import ConfigurationError, PermanentError
+from shared.text import visible
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. What can be undone never asks.")]
@@ -31,7 +31,6 @@ LimitOption = Annotated[int | None, typer.Option(min=1, help="At most so many ro
 CursorOption = Annotated[str | None, typer.Option(help="Go on where a list with --limit ended: its `next_cursor`.")]
 
 _WRONG_USAGE = {"bad_argument", "bad_cursor"}
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @contextmanager
@@ -120,7 +119,7 @@ def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
 
 
 def plain(value: Any) -> str:
-    """A value on one line: nothing in a name or a message can move the cursor or break a table."""
+    """A value on one line: nothing in a name or a message can move the cursor, turn other text round, or break a table."""
     if value is None or value in ([], {}, ()):
         return "-"
     if isinstance(value, bool):
@@ -133,7 +132,7 @@ def plain(value: Any) -> str:
         return ", ".join(map(plain, value))
     if isinstance(value, dict):
         value = json.dumps(value, ensure_ascii=False)
-    return _CONTROLS.sub(lambda found: "\\n" if found[0] == "\n" else " ", str(value))
+    return visible(str(value))
 
 
 def confirm(question: str, *, yes: bool) -> None:

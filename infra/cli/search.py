@@ -9,6 +9,7 @@ import typer
 
 from infra.cli import output
 from infra.cli.context import settings
+from shared.text import visible
 
 
 def search(
@@ -69,23 +70,24 @@ def search(
 
 
 def _show(answer: dict[str, Any]) -> None:
+    plain = output.plain
     if answer.get("message"):
-        print(answer["message"])
+        print(visible(answer["message"], lines=True))
     for rank, result in enumerate(answer["results"], start=1):
         legs = "+".join(result["matched_by"])
-        print(f"{rank}. {result['citation']}  {result['path']}  ({legs}, {result['score']:.4f})")
+        print(f"{rank}. {plain(result['citation'])}  {plain(result['path'])}  ({legs}, {result['score']:.4f})")
         if result.get("section"):
-            print(f"   {result['section']}")
+            print(f"   {plain(result['section'])}")
         if result.get("also_in"):
-            copies = (f"{copy['citation']} {copy['path']}" for copy in result["also_in"])
+            copies = (plain(f"{copy['citation']} {copy['path']}") for copy in result["also_in"])
             print(f"   also in {', '.join(copies)}")
         for line in result["text"].strip().splitlines():
-            print(f"   {line}")
+            print(f"   {visible(line, lines=True)}")
         print()
     if answer.get("next_cursor"):
         print(f"There are more: --cursor {answer['next_cursor']}")
     for warning in answer.get("warnings", []):
-        print(f"warning: {warning['message']}")
+        print(f"warning: {plain(warning['message'])}")
     if "explanation" in answer:
         from infra.cli.explanation import show_explanation
 

@@ -15,11 +15,12 @@ from psycopg import Connection
 from infra.cli import output
 from infra.cli.context import owner_connection, settings
 from infra.cli.source_add import LimitOption, add, preview_configured
-from ingest_worker.catalogue import held, left_out, overview, remote_items, source_state
+from ingest_worker.catalogue import held, left_out, overview, remote_items, remotes, source_state
 from ingest_worker.catalogue.asking import Conflict
 from ingest_worker.catalogue.overview import SourceRow
 from ingest_worker.catalogue.sources import INBOX, MANUAL, PUSH, Source, get_source
 from ingest_worker.sources.report import remote_report
+from shared.config import ConnectionSettings
 from shared.errors import PermanentError, ServiceUnavailable
 
 app = typer.Typer(no_args_is_help=True)
@@ -44,11 +45,12 @@ def list_(namespace: output.NamespaceOption = None, as_json: output.JsonOption =
     """List the sources: how they are watched, when they were looked through, what they hold and leave out."""
     with owner_connection() as connection:
         rows = overview.list_sources(connection, namespace=namespace)
+        addresses = _addresses(connection)
     if as_json:
-        output.print_json_list("sources", rows)
+        output.print_json_list("sources", ({**asdict(row), "address": addresses.get(row.name)} for row in rows))
         return
     output.print_table(
-        ["name", "type", "namespace", "mode", "documents", "searchable", "newest sweep", "held", "left out", "root", "notice"],
+        ["name", "type", "namespace", "mode", "documents", "searchable", "newest sweep", "held", "left out", "where", "notice"],
         (
             [
                 s.name,
@@ -60,13 +62,19 @@ def list_(namespace: output.NamespaceOption = None, as_json: output.JsonOption =
                 s.newest_sweep,
                 s.held_deletes,
                 s.left_out,
-                s.root,
+                s.root or addresses.get(s.name),
                 s.sweep_error or s.watch_notice,
             ]
             for s in rows
         ),
         empty="No sources yet: `docwell up` makes the inbox.",
     )
+
+
+def _addresses(connection: Connection[Any]) -> dict[str, str]:
+    """By name, where sources over the network are: as the settings here say it, else whom the watcher asks."""
+    configured = [source for source in settings().sources if isinstance(source, ConnectionSettings)]
+    return remotes.limiters(connection) | {source.name: source.address for source in configured}
 
 
 def _mode(row: SourceRow) -> str | None:
@@ -111,10 +119,12 @@ def show(
 
 def _show_source(connection: Connection[Any], found: SourceRow, *, as_json: bool) -> None:
     report = remote_report(connection, _source(connection, found.name).source_id, datetime.now(UTC))
+    address = _addresses(connection).get(found.name)
     if as_json:
-        output.print_json(found if report is None else {**asdict(found), "remote": report})
+        output.print_json({**asdict(found), "address": address} | ({} if report is None else {"remote": report}))
         return
     _print_source(found)
+    output.print_facts([("address", address)])
     if report is not None:
         output.print_facts([(field.replace("_", " "), value) for field, value in asdict(report).items()])
 

@@ -51,6 +51,12 @@ def find_remote(connection: Connection[Any], source_id: int) -> Remote | None:
         return cursor.execute(_COLUMNS, (source_id,)).fetchone()
 
 
+def limiters(connection: Connection[Any]) -> dict[str, str]:
+    """By name of the source, whom it asks, as `ConnectionSettings.limiter` says it: for those whose settings are elsewhere."""
+    rows = connection.execute("SELECT s.name, r.limiter FROM docwell.remote r JOIN docwell.source s USING (source_id)")
+    return {str(name): str(limiter) for name, limiter in rows}
+
+
 _PREPARE: LiteralString = """
     INSERT INTO docwell.remote AS r (source_id, limiter, settings_sha256) VALUES (%(source)s, %(limiter)s, %(settings)s)
     ON CONFLICT (source_id) DO UPDATE SET

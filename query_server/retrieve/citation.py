@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from shared.documents import Span
+from shared.text import visible
 
 
 def cite(path: str, span: Span, section: str | None, kind: str = "text") -> str:
     """The file's name with what is known of the place: the file inside it, then its page, slide, sheet, rows or lines, else the
-    innermost heading. What a model said of a picture is never cited as the document's own words."""
+    innermost heading. What a model said of a picture is never cited as the document's own words. Names stand there as they may be
+    shown (`visible`)."""
     parts = [path.rsplit("/", 1)[-1] or path]
     if span.attachment:
         parts.append(f"attachment {span.attachment}")
     parts += _place(span, section)
     if kind == "caption":
         parts.append("picture described by a model")
-    return f"[{', '.join(parts)}]"
+    return visible(f"[{', '.join(parts)}]")
 
 
 def _place(span: Span, section: str | None) -> list[str]:

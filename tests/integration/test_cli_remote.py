@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from infra.cli import make_app
+from infra.cli.source_add import config_path
 from ingest_worker.sources import registry
 from shared.config import OtherSettings, load_settings
 from shared.errors import ConfigurationError, PermanentError, ServiceUnavailable
@@ -129,9 +130,14 @@ def test_show_tells_how_far_a_source_is_followed_and_what_failed(run: Run, datab
     (failed,) = _json(run("sources", "show", "notes", "--failed", "--json"))["failed"]
     assert (failed["key"], failed["code"], failed["attempts"]) == ("n003", "server_error", 1)
     assert "breaker" in run("sources", "show", "notes").output
+    assert shown["address"] == configured.url
+    assert f"\t{configured.url}\t" in run("sources", "list").stdout
     (found,) = (one for one in json.loads(run("doctor", "--json").stdout)["checks"] if one["check"] == "sources")
     assert "notes is watched by nobody" in found["finding"]
     assert "1 of the things of notes could not be taken" in found["finding"]
+    config_path().unlink()  # asked from elsewhere, whom its watcher asks is known all the same
+    (row,) = _json(run("sources", "list", "--json"))["sources"]
+    assert row["address"] == "notes:notes"
 
 
 def test_a_dry_run_says_what_a_sync_would_do_and_does_none_of_it(run: Run, database: Database, configured: Notes) -> None:

@@ -81,10 +81,12 @@ def test_no_secret_of_a_source_is_printed_or_dumped(tmp_path: Path) -> None:
         tmp_path,
         WIKI + 'api_token = "hush"\nwebhook_secrets = ["hush"]',
         LIBRARY + 'drives = "d"\nclient_state = "hush"',
-        'name = "notes"\ntype = "notes"\ntoken = "hush"',
+        'name = "notes"\ntype = "notes"\ntoken = "hush"\nurl = "https://bot:hush@notes.example/n?token=hush"',
     )
     for source in sources:
         assert "hush" not in f"{source!r} {source} {source.model_dump()} {json.dumps(source.model_dump(mode='json'))}"
+    told = ["https://acme.example.net/wiki", f"tenant {sources[1].tenant_id} (d)", "https://notes.example/n"]
+    assert [source.address for source in sources] == told
 
 
 def test_sources_of_one_account_share_its_limit(tmp_path: Path) -> None:
