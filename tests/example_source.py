@@ -63,9 +63,9 @@ class NotesSource:
         return answer.content
 
     def interpret(self, event: Event) -> Hint:
-        """An event's body is the key of a note, or `*`: something changed."""
+        """An event's body is the keys of notes, one a line, or `*`: something changed."""
         said = event.body.decode("utf-8")
-        return Hint(changed=True) if said == "*" else Hint(keys=(said,))
+        return Hint(changed=True) if said == "*" else Hint(keys=tuple(said.splitlines()))
 
     def close(self) -> None:
         """The client is Docwell's; nothing else is open."""

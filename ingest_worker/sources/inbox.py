@@ -17,6 +17,10 @@ from shared.errors import DocwellError, PermanentError
 
 log = structlog.get_logger(__name__)
 
+MOST_NAMED = 300
+"""So many things at a time are asked for one by one. Of an event that names more everything is looked at: a listing has hundreds
+of things in an answer."""
+
 _ENDING = re.compile(r"[.][^./]*$")
 
 
@@ -61,8 +65,14 @@ class Inbox:
             hint = self._read(event, source)
             if hint is None:
                 continue
-            keys |= dict.fromkeys((*hint.keys, *hint.trees))
-            trees |= dict.fromkeys(hint.trees)
+            named = keys | dict.fromkeys((*hint.keys, *hint.trees))
+            if len(named) > MOST_NAMED:
+                told = {"number": event.event_id, "names": len({*hint.keys, *hint.trees}), "most": MOST_NAMED}
+                log.info("event_leads_to_a_whole_listing", source=applier.shelf.source.name, **told)
+                hint = replace(hint, keys=(), trees=(), everything=True)
+            else:
+                keys = named
+                trees |= dict.fromkeys(hint.trees)
             # Of a source that cannot tell what stands below a thing everything has to be looked at.
             wish = replace(hint, everything=hint.everything or bool(hint.trees and not isinstance(source, Trees)))
             if wish.changed or wish.subscribe or wish.everything:

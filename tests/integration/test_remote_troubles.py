@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ingest_worker.sources.inbox import MOST_NAMED
 from tests.conftest import Database
 from tests.notes_server import Notes, serve_notes
 from tests.remotes import Followed, follow
@@ -47,6 +48,19 @@ def test_an_event_that_only_rings_asks_for_what_changed(followed: Followed) -> N
     followed.settle()
     assert followed.texts()["n001.md"] == "changed"
     assert followed.rows("SELECT state FROM docwell.event") == [("handled",)]
+
+
+def test_of_an_event_that_names_hundreds_everything_is_looked_at_in_place_of_each(followed: Followed) -> None:
+    followed.notes.fill(3)
+    followed.settle()
+    followed.notes.change("n001", readers=["user:ann"])
+    followed.notes.asked.clear()
+    followed.event("\n".join(["n001", *(f"unknown{number}" for number in range(MOST_NAMED))]))
+    followed.event("n002")
+    followed.settle()
+    assert [path for path in followed.notes.asked if path.startswith("/notes/")] == ["/notes/n002"]
+    assert followed.rows("SELECT DISTINCT state FROM docwell.event") == [("handled",)]
+    assert followed.rows("SELECT listing FROM docwell.remote") == [(2,)]
 
 
 @pytest.mark.parametrize("body", [b"\xff", b"n0\x0001"], ids=["no text", "a key with NUL"])
