@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 from psycopg import Connection, sql
@@ -42,11 +42,16 @@ def provision(conninfo: str, database: str) -> None:
             connection.execute("ALTER EXTENSION vector UPDATE")
 
 
-def create_database(connection: Connection[Any], name: str, *, template: str = "template1") -> None:
-    """A database of the owner, in which PUBLIC may do nothing and the reader may only connect."""
+def create_database(
+    connection: Connection[Any], name: str, *, template: str = "template1", strategy: Literal["WAL_LOG", "FILE_COPY"] = "WAL_LOG"
+) -> None:
+    """A database of the owner, in which PUBLIC may do nothing and the reader may only connect.
+
+    `strategy` is how the template is copied: page by page through the log, or its files after a checkpoint.
+    """
     connection.execute(
-        sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {}").format(
-            sql.Identifier(name), sql.Identifier(OWNER), sql.Identifier(template)
+        sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {} STRATEGY {}").format(
+            sql.Identifier(name), sql.Identifier(OWNER), sql.Identifier(template), sql.SQL(strategy)
         )
     )
     connection.execute(sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(sql.Identifier(name)))
