@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from psycopg import Connection
 
 from infra.findings import Finding, fine, warning
-from ingest_worker.catalogue import without_vector
+from ingest_worker.catalogue import batches, without_vector
 from ingest_worker.reindexing import control
 from ingest_worker.reprocessing import count_older
 from shared.config import Settings
@@ -73,6 +74,7 @@ def look_at_upkeep(connection: Connection[Any], settings: Settings) -> Iterator[
             f" {gap.reason}",
             _GAP_CURES[gap.code],
         )
+    yield from _look_at_batches(connection)
     older = count_older(connection, settings)
     if older:
         yield warning(
@@ -82,6 +84,32 @@ def look_at_upkeep(connection: Connection[Any], settings: Settings) -> Iterator[
         )
     else:
         yield fine("older documents", "Every document was read by this version's parser, chunker and prompt.")
+
+
+_LATE_SECONDS = 26 * 3_600.0
+_UNORDERED_SECONDS = 3_600.0
+
+
+def _look_at_batches(connection: Connection[Any]) -> Iterator[Finding]:
+    """Contexts that come in batches: what is under way, and what keeps it from coming."""
+    found = batches.waiting(connection)
+    if not (found.batches or found.documents):
+        return
+    said = f"{found.passages} passages are in {found.batches} batches, {found.documents} documents are to be ordered."
+    age = 0.0 if found.since is None else (datetime.now(UTC) - found.since).total_seconds()
+    if found.problem is not None:
+        yield warning(
+            "context batches", f"{said} The newest try failed: {found.problem}", "They are tried again every five minutes."
+        )
+    elif age > _LATE_SECONDS or (found.seconds or 0.0) > _UNORDERED_SECONDS:
+        yield warning(
+            "context batches",
+            f"{said} The oldest batch was ordered {age / 3600:.0f} hours ago, the first document waits for"
+            f" {(found.seconds or 0.0) / 3600:.0f} hours.",
+            "The scheduler orders and fetches them: see that it runs, with ANTHROPIC_API_KEY, and read its log.",
+        )
+    else:
+        yield fine("context batches", said)
 
 
 _GAP_CURES = {

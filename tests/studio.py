@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from psycopg import Connection
-
 from ingest_worker.catalogue import captions
-from ingest_worker.catalogue.documents import Observed, request_ingest
-from ingest_worker.catalogue.sources import ensure_namespace, ensure_source
 from ingest_worker.enrich.caption_model import AnthropicCaptionModel
 from ingest_worker.enrich.caption_step import Captioner
-from ingest_worker.jobs import table as jobs
 from ingest_worker.parse.cage import ParserCage
-from ingest_worker.pipeline import JobReport, Tools, run_job
+from ingest_worker.pipeline import Tools
 from shared.config import Settings
 from shared.database import connect, open_pool
 from tests.anthropic_stand_in import KEY, StandIn
 from tests.asking import WordEmbedder
+from tests.workshop import Workshop
 
 PRICES = {"claude-haiku-4-5": {"input": "1", "output": "5"}}
 WORDS = "The revenue of the quarter is told in the words of this page, at some length, so that it counts as a page with text."
@@ -30,51 +25,12 @@ MARK = "[Caption of a picture, written by claude-haiku-4-5]"
 
 
 @dataclass(kw_only=True)
-class Studio:
-    """A folder, a worker with captions on, and what the stand-in was asked."""
-
-    root: Path
-    connection: Connection[Any]
-    tools: Tools
-    model: StandIn
-    may_leave: bool = True
-
-    def write(self, name: str, content: bytes) -> None:
-        (self.root / name).write_bytes(content)
-
-    def take(self, *names: str, readers: Sequence[str] | None = None, source: str = "inbox") -> list[JobReport]:
-        with self.connection.transaction():
-            home = ensure_source(
-                self.connection,
-                source,
-                kind="folder",
-                namespace="default",
-                root=self.root,
-                enrich=self.may_leave,
-                readers=readers,
-            )
-            number = ensure_namespace(self.connection, "default")
-            request_ingest(self.connection, home, number, [Observed(name=name) for name in names])
-        return self.work()
-
-    def work(self) -> list[JobReport]:
-        reports = []
-        while claimed := jobs.claim(self.connection, worker="test", lease_seconds=60):
-            reports += [run_job(job, self.tools) for job in claimed]
-        return reports
+class Studio(Workshop):
+    """A worker with captions on."""
 
     def set(self, **settings: Any) -> None:
         merged = {**self.tools.settings.model_dump(), **settings}
         self.tools = replace(self.tools, settings=Settings.model_validate(merged), captioner=captioner_for(self.model))
-
-    def one(self, query: str, *values: Any) -> tuple[Any, ...]:
-        row = self.connection.execute(query, values).fetchone()
-        assert row is not None
-        return tuple(row)
-
-    def id_of(self, path: str) -> uuid.UUID:
-        found: uuid.UUID = self.one("SELECT document_id FROM docwell.document WHERE path = %s", path)[0]
-        return found
 
     def standing(self, path: str) -> captions.Captioning:
         found = captions.standing(self.connection, self.id_of(path))

@@ -43,6 +43,7 @@ class Server(ThreadingHTTPServer):
         self.headers: list[dict[str, str]] = []
         self.dimension = 8
         self.base64 = True
+        self.tokens: Callable[[list[str]], int] = lambda _texts: 1
         self.before: Callable[[dict[str, Any], int], Answer | None] = lambda _request, _number: None
 
     def answer(self, request: dict[str, Any]) -> Answer:
@@ -58,7 +59,11 @@ class Server(ThreadingHTTPServer):
                 vector = base64.b64encode(struct.pack(f"<{dimension}f", *vector)).decode()
             data.append({"object": "embedding", "index": index, "embedding": vector})
         data.reverse()
-        return 200, {}, {"object": "list", "data": data, "model": request["model"], "usage": {"total_tokens": 1}}
+        return (
+            200,
+            {},
+            {"object": "list", "data": data, "model": request["model"], "usage": {"total_tokens": self.tokens(request["input"])}},
+        )
 
     def handle_error(self, *arguments: object) -> None:
         """A client that did not wait for its answer is part of the tests."""

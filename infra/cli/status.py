@@ -135,9 +135,12 @@ def _contexts(waiting: Waiting) -> str | None:
     said = []
     if waiting.passages or waiting.batches:
         since = "" if waiting.since is None else f", the oldest since {waiting.since:%Y-%m-%d %H:%M} UTC"
-        said.append(f"{waiting.passages} passages in {waiting.batches} batches{since}")
+        money = f", {waiting.money:.4f} money reserved" if waiting.money else ""
+        said.append(f"{waiting.passages} passages in {waiting.batches} batches{since}{money}")
     if waiting.documents:
         said.append(f"{waiting.documents} documents to be ordered")
+    if waiting.problem is not None:
+        said.append(waiting.problem)
     return "; ".join(said) or None
 
 

@@ -132,6 +132,7 @@ class _StateCollector(Collector):
         yield from _queue(found)
         yield from _deliveries(found)
         yield from _spent(found)
+        yield from _batches(found)
         yield from _sources(found)
         yield from remote_metrics.collect(remotes)
         yield from _work(found.totals)
@@ -193,6 +194,22 @@ def _spent(found: Measures) -> Iterator[Metric]:
         yield _gauge(f"docwell_spend_today_{name}", help_text, ["kind", "model"], keyed)
     help_text = "Passages that are found by their words alone."
     yield _gauge("docwell_chunks_without_vector", help_text, ["reason"], _keyed(found.without_vector))
+
+
+def _batches(found: Measures) -> Iterator[Metric]:
+    waiting = found.batches
+    age = 0.0 if waiting.since is None else max(0.0, found.now - waiting.since.timestamp())
+    for name, help_text, value in (
+        ("open", "Batches of contexts that are under way.", waiting.batches),
+        ("requests", "Passages that are in them.", waiting.passages),
+        ("oldest_seconds", "How long ago the oldest of them was ordered.", age),
+        ("reserved_tokens", "What they will take at most, which budgets count.", waiting.tokens),
+        ("reserved_money", "What that costs, where a price is set.", float(waiting.money)),
+        ("unordered_documents", "Documents whose contexts are to be ordered.", waiting.documents),
+        ("unordered_oldest_seconds", "How long the first of them has waited.", waiting.seconds or 0.0),
+        ("failing", "1 when the newest try to order or to fetch failed.", float(waiting.problem is not None)),
+    ):
+        yield GaugeMetricFamily(f"docwell_context_batch_{name}", help_text, value=value)
 
 
 def _since(source: SourceRow) -> float:

@@ -6,12 +6,14 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, LiteralString
 
 from psycopg import Connection
 from psycopg.rows import class_row
 
 from ingest_worker.catalogue.ledger import Spent
+from ingest_worker.catalogue.orders import BATCH, ORDERED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +73,20 @@ def note_arrived(connection: Connection[Any], batch_id: uuid.UUID, service_id: s
     connection.execute(_ARRIVED, (service_id, look_in_seconds, batch_id))
 
 
-_LATER: LiteralString = "UPDATE docwell.context_batch SET next_look = now() + make_interval(secs => %s) WHERE batch_id = %s"
+_LATER: LiteralString = """
+    UPDATE docwell.context_batch SET next_look = now() + make_interval(secs => %s), reason = %s WHERE batch_id = %s
+"""
+_TROUBLED: LiteralString = "UPDATE docwell.context_batch SET reason = %s WHERE state IN ('ordering', 'running')"
 
 
-def look_later(connection: Connection[Any], batch_id: uuid.UUID, seconds: float) -> None:
-    """There is nothing to know of it before that."""
-    connection.execute(_LATER, (seconds, batch_id))
+def look_later(connection: Connection[Any], batch_id: uuid.UUID, seconds: float, *, problem: str | None = None) -> None:
+    """There is nothing to know of it before that; `problem`: why this look told nothing."""
+    connection.execute(_LATER, (seconds, problem, batch_id))
+
+
+def explain_open(connection: Connection[Any], problem: str) -> None:
+    """Say of all batches under way why nothing is heard of them; the next look that succeeds forgets it."""
+    connection.execute(_TROUBLED, (problem,))
 
 
 _DUE: LiteralString = """
@@ -186,7 +196,8 @@ def forget(connection: Connection[Any], documents: Collection[uuid.UUID]) -> Non
 class Waiting:
     """Documents whose contexts are yet to be ordered, and how long the first one has waited; None: none waits.
 
-    `batches` are under way with so many `passages`; the oldest was ordered at `since`.
+    `batches` are under way with so many `passages`; the oldest was ordered at `since`. `tokens` and `money` are what these will
+    take at most, which budgets count as spent. `problem`: why the newest try to order or to fetch failed.
     """
 
     documents: int
@@ -194,18 +205,29 @@ class Waiting:
     batches: int
     passages: int
     since: datetime | None
+    tokens: int = 0
+    money: Decimal = Decimal(0)
+    problem: str | None = None
 
 
 _WAITING: LiteralString = """
     SELECT (SELECT count(*) FROM docwell.enrichment WHERE order_due IS NOT NULL) AS documents,
            (SELECT extract(epoch FROM now() - min(order_due))::float8 FROM docwell.enrichment WHERE order_due <= now())
                AS seconds,
-           (SELECT count(*) FROM docwell.context_order) AS passages, count(*) AS batches, min(created_at) AS since
-    FROM docwell.context_batch WHERE state IN ('ordering', 'running')
+           count(batch_id) AS batches, min(created_at) AS since, ordered.passages, ordered.tokens, ordered.money,
+           coalesce(min(reason), (SELECT min(reason) FROM docwell.enrichment
+                                  WHERE order_due IS NOT NULL AND reason_code = %(code)s AND reason <> %(reason)s)) AS problem
+    FROM docwell.context_batch RIGHT JOIN (
+        SELECT count(*) AS passages, coalesce(sum(tokens), 0)::bigint AS tokens, coalesce(sum(money), 0) AS money
+        FROM docwell.context_order
+    ) AS ordered ON state IN ('ordering', 'running')
+    GROUP BY ordered.passages, ordered.tokens, ordered.money
 """
 
 
 def waiting(connection: Connection[Any]) -> Waiting:
     """How much waits for batches, and in them."""
     with connection.cursor(row_factory=class_row(Waiting)) as cursor:
-        return cursor.execute(_WAITING).fetchone() or Waiting(documents=0, seconds=None, batches=0, passages=0, since=None)
+        return cursor.execute(_WAITING, {"code": BATCH, "reason": ORDERED}).fetchone() or Waiting(
+            documents=0, seconds=None, batches=0, passages=0, since=None
+        )

@@ -8,6 +8,7 @@ from typing import Any, LiteralString
 
 from psycopg import Connection
 
+from ingest_worker.catalogue.batches import Waiting, waiting
 from ingest_worker.catalogue.ledger import Total, totals_by_kind
 from ingest_worker.catalogue.overview import Status, read_status
 from ingest_worker.catalogue.work_totals import read_totals
@@ -26,8 +27,8 @@ class Queue:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
     """What one scrape shows. `dead` counts jobs that were given up by the code of their error, `reasons` documents by state and
-    reason code, `totals` is what `ingest_worker.work` counted, `spent` what paid services took today (UTC), and `without_vector`
-    counts passages that are found by their words alone, by reason."""
+    reason code, `totals` is what `ingest_worker.work` counted, `spent` what paid services took today (UTC), `without_vector`
+    counts passages that are found by their words alone, by reason, and `batches` tells of contexts that come in batches."""
 
     status: Status
     queues: tuple[Queue, ...]
@@ -36,6 +37,7 @@ class Measures:
     totals: dict[tuple[str, str, str], float]
     spent: Sequence[Total]
     without_vector: dict[str, int]
+    batches: Waiting
     now: float
 
 
@@ -76,6 +78,7 @@ def read_measures(connection: Connection[Any]) -> Measures:
         reasons={(state, code): count for state, code, count in connection.execute(_REASONS).fetchall()},
         totals=read_totals(connection),
         spent=totals_by_kind(connection, days=1),
+        batches=waiting(connection),
         without_vector=dict(connection.execute(_WITHOUT_VECTOR).fetchall()),
         now=float(row[0]) if row else 0.0,
     )

@@ -11,6 +11,11 @@ from typing import Any, LiteralString
 from psycopg import Connection
 from psycopg.rows import class_row
 
+BATCH = "batch"
+"""The reason code of a document whose missing contexts are in a batch, or are to be put into one."""
+ORDERED = "The contexts that are missing are ordered in a batch, which takes up to a day."
+"""Its reason, as long as nothing went wrong."""
+
 FAILED_SECONDS = 3_600.0
 """After a first failure; each further one is waited for four times as long."""
 

@@ -19,16 +19,17 @@ import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 
-from ingest_worker.catalogue import batches, contexts, ledger, orders
+from ingest_worker.catalogue import batches, contexts, orders
 from ingest_worker.catalogue.batches import Batch
+from ingest_worker.catalogue.orders import BATCH, ORDERED
 from ingest_worker.enrich.batch_orders import Pack, Packer
 from ingest_worker.enrich.batch_service import BatchService, Came, Unsure, name_of, number_of, open_service
-from ingest_worker.enrich.batch_wish import BATCH, ORDERED
+from ingest_worker.enrich.charging import charge
 from ingest_worker.enrich.prompt import PROMPT_VERSION
 from shared.config import Settings
 from shared.database import Pool, first_line, open_pool
 from shared.errors import ConfigurationError, DocwellError, ServiceUnavailable, TransientError
-from shared.prices import TokenUse, cost
+from shared.prices import TokenUse
 
 log = structlog.get_logger(__name__)
 
@@ -133,8 +134,9 @@ class BatchKeeper:
         wanted = error.retry_after if isinstance(error, TransientError) else None
         self._paused_until = self._clock() + max(wanted or 0.0, _PAUSE_SECONDS)
         log.warning("batches_wait", code=error.code, reason=str(error))
-        if isinstance(error, ConfigurationError):
-            with self._pool.connection() as connection:
+        with self._pool.connection() as connection:
+            batches.explain_open(connection, str(error))
+            if isinstance(error, ConfigurationError):
                 orders.explain_waiting(connection, str(error))
 
     def _look_after(self, service: BatchService) -> None:
@@ -149,7 +151,7 @@ class BatchKeeper:
                     self._look(service, batch, batch.service_id)
             except ServiceUnavailable as error:
                 # The others come first then; an answer that cannot be read is no reason to order nothing.
-                self._later(batch)
+                self._later(batch, str(error))
                 if error.code != "bad_response":
                     raise
                 log.warning("batch_unreadable", batch=batch.service_id, reason=str(error))
@@ -163,14 +165,16 @@ class BatchKeeper:
         elif found is not None and found.is_ended:
             self._lose(batch.batch_id, f"The answers of {service_id} were thrown away before they were fetched.")
         else:
+            unknown = None
             if found is None:
-                log.warning("batch_unknown", batch=service_id, cure="Is ANTHROPIC_API_KEY of the account that ordered it?")
-            self._later(batch)
+                unknown = f"The service knows no batch {service_id}. Is ANTHROPIC_API_KEY of the account that ordered it?"
+                log.warning("batch_unknown", batch=service_id, reason=unknown)
+            self._later(batch, unknown)
 
-    def _later(self, batch: Batch) -> None:
+    def _later(self, batch: Batch, problem: str | None = None) -> None:
         seconds = min(max(batch.age_seconds / 20, _SOONEST_LOOK), _LATEST_LOOK)
         with self._pool.connection() as connection:
-            batches.look_later(connection, batch.batch_id, seconds)
+            batches.look_later(connection, batch.batch_id, seconds, problem=problem)
 
     def _find(self, service: BatchService, batch: Batch) -> None:
         """Whether an order of which nothing was heard has arrived. Only the answers say whose a batch is."""
@@ -237,10 +241,7 @@ class BatchKeeper:
         taken = batches.take(connection, batch.batch_id, document_id, list(came))
         answers = {number: answer for number in taken if (answer := came[number].answer) is not None}
         use = sum((answer.use for answer in answers.values()), TokenUse())
-        if answers:
-            money = cost(self._settings.prices, batch.model, use, in_batch=True)
-            entry = ledger.Entry(document_id=document_id, kind="context", model=batch.model, use=use, money=money)
-            ledger.record(connection, [entry])
+        charge(connection, self._settings, document_id, "context", batch.model, use, in_batch=True)
         for number, chunk_id in taken.items():
             if chunk_id is not None:
                 told = answers.get(number) or came[number]

@@ -15,10 +15,10 @@ from ingest_worker.catalogue import batches, contexts, documents, ledger, orders
 from ingest_worker.catalogue.batches import Order, Ordered
 from ingest_worker.catalogue.contexts import Subject
 from ingest_worker.catalogue.ledger import Spent
-from ingest_worker.catalogue.orders import ToOrder
+from ingest_worker.catalogue.orders import BATCH, ORDERED, ToOrder
 from ingest_worker.enrich import again
 from ingest_worker.enrich.batch_choice import Asking, in_batch
-from ingest_worker.enrich.batch_wish import BATCH, BUSY_SECONDS, ORDERED, failed_in_batch, soonest
+from ingest_worker.enrich.batch_wish import BUSY_SECONDS, failed_in_batch, soonest
 from ingest_worker.enrich.budget import KINDS, NOTHING, Budget, limits, reason_of, seconds_to_midnight, worth
 from ingest_worker.enrich.model import messages_of
 from ingest_worker.enrich.prompt import INSTRUCTIONS, MOST_ANSWER_TOKENS, PROMPT_VERSION, question, split_document

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from ingest_worker.enrich.model import Answer, read_message
-from ingest_worker.enrich.service import explain, not_installed
+from ingest_worker.enrich.messages import Answer
+from ingest_worker.enrich.model import read_message
+from ingest_worker.enrich.service import explain, key_of, not_installed
 from shared.config import Settings
 from shared.errors import ConfigurationError, DocwellError, ServiceUnavailable, TransientError
 
@@ -212,12 +213,7 @@ def open_service(settings: Settings) -> BatchService:
     Raises:
         ConfigurationError: there is no key.
     """
-    key = settings.anthropic_api_key
-    return AnthropicBatches(
-        model=settings.context_model,
-        api_key=key.get_secret_value() if key else None,
-        base_url=settings.anthropic_base_url,
-    )
+    return AnthropicBatches(model=settings.context_model, api_key=key_of(settings), base_url=settings.anthropic_base_url)
 
 
 def _may_have_arrived(error: Exception) -> bool:

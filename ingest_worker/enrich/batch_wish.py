@@ -11,14 +11,13 @@ from psycopg import Connection
 
 from ingest_worker.catalogue import orders
 from ingest_worker.catalogue.batches import Ordered
+from ingest_worker.catalogue.orders import BATCH, ORDERED
 from ingest_worker.enrich.batch_choice import goes_into_batch
-from ingest_worker.enrich.context import Stop
+from ingest_worker.enrich.buying import Stop
 from ingest_worker.enrich.prompt import PROMPT_VERSION, Part
 from shared.config import Settings
 from shared.documents import Chunk
 
-BATCH = "batch"
-ORDERED = "The contexts that are missing are ordered in a batch, which takes up to a day."
 BUSY_SECONDS = 300.0
 """A document that waits for a passage of another one looks again after so long."""
 

@@ -9,30 +9,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
-import structlog
-
-from ingest_worker.catalogue import captions, ledger
+from ingest_worker.catalogue import captions
 from ingest_worker.catalogue.captions import DECORATION, Known, Progress, Subject
-from ingest_worker.enrich.caption_buy import CaptionOrders, buy_captions
+from ingest_worker.enrich.breaker import Breaker
+from ingest_worker.enrich.buying import Orders, Round, Stop, buy
 from ingest_worker.enrich.caption_model import CaptionModel, open_caption_model
 from ingest_worker.enrich.caption_passages import Described, with_captions
-from ingest_worker.enrich.caption_prompt import PROMPT_VERSION, question
-from ingest_worker.enrich.context import Stop
-from ingest_worker.enrich.model import Answer
-from ingest_worker.enrich.retry import after_failures, next_try, over_budget
+from ingest_worker.enrich.caption_prompt import PROMPT_VERSION, estimate, question
+from ingest_worker.enrich.charging import charge
+from ingest_worker.enrich.messages import Answer
+from ingest_worker.enrich.retry import after_round, over_budget
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.parse.pictures import Picture
 from ingest_worker.publish import NewVersion
 from shared.config import Settings
-from shared.database import Pool, is_away
-from shared.errors import ConfigurationError, PermanentError
-from shared.prices import TokenUse, cost
-
-log = structlog.get_logger(__name__)
-
-_PAUSE_SECONDS = 30.0
+from shared.database import Pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +48,13 @@ class Captioner:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._open_model = open_model
+        self._service = Breaker("captions", open_model, clock=clock)
         self._clock = clock
         self._now = now
-        self._model: CaptionModel | None = None
-        self._paused: Stop | None = None
-        self._paused_until = 0.0
 
     def close(self) -> None:
         """Close the connections to the service."""
-        close = getattr(self._model, "close", None)
-        if close is not None:
-            close()
+        self._service.close()
 
     def caption(self, shown: Shown, settings: Settings, pool: Pool) -> NewVersion:
         """The version with a passage for each of these pictures whose caption can be had, and no other captions.
@@ -83,37 +72,12 @@ class Captioner:
             model = settings.caption_model
             known = captions.known(connection, document_id, version.audience_id, keys, prompt=PROMPT_VERSION, model=model)
         purchase = _Purchase(shown, subject, known, settings, pool)
-        stop = self._buy(purchase, settings) if may_buy and purchase.missing else None
+        stop = None
+        if may_buy and purchase.missing:
+            stop = self._service.buy(settings, partial(purchase.buy, clock=self._clock))
         if may_buy and (shown.pictures or subject.noted):
             purchase.note(stop, self._now())
         return with_captions(version, purchase.described())
-
-    def _buy(self, purchase: _Purchase, settings: Settings) -> Stop | None:
-        if self._paused is not None and self._clock() < self._paused_until:
-            return self._paused
-        self._paused = None
-        try:
-            self._model = self._model or self._open_model(settings)
-        except ConfigurationError as error:
-            stop: Stop | None = Stop(code=error.code, reason=str(error), is_outage=True)
-        else:
-            stop = self._bought(purchase, self._model)
-        if stop is not None:
-            log.warning("captions_left_out", code=stop.code, reason=stop.reason)
-            if stop.is_outage:
-                self._paused, self._paused_until = stop, self._clock() + (stop.retry_after or _PAUSE_SECONDS)
-        return stop
-
-    def _bought(self, purchase: _Purchase, model: CaptionModel) -> Stop | None:
-        try:
-            return purchase.buy(model, clock=self._clock)
-        except jobs.LeaseLost:
-            raise
-        except Exception as error:
-            if is_away(error):
-                raise
-            log.exception("captions_failed")
-            return Stop(code="internal_error", reason=f"{type(error).__name__}: {error}")
 
 
 class _Purchase:
@@ -143,72 +107,58 @@ class _Purchase:
     def buy(self, model: CaptionModel, *, clock: Callable[[], float]) -> Stop | None:
         """Ask for what is missing; returns what ended it early."""
         title = self._version.title or self._subject.title
-        orders = CaptionOrders(
-            question=lambda picture: question(picture, path=self._subject.path, title=title),
+
+        def ask(picture: Picture) -> Answer:
+            return model.describe(picture.data, question(picture, path=self._subject.path, title=title))
+
+        orders = Orders(
             refusal=lambda use: over_budget(self._pool, self._settings, self._job.document_id, model.name, use),
-            keep=lambda picture, answer: self._keep(picture, answer, model.name),
+            keep=partial(self._keep, model.name),
             concurrency=self._settings.enrich_concurrency,
             seconds=self._settings.enrich_seconds,
             clock=clock,
         )
-        return buy_captions(model, self.missing, orders)
+        pictures = Round(items=self.missing, ask=ask, estimate=lambda picture, _is_first: estimate(picture))
+        return buy([pictures], orders, name="caption")
 
-    def _keep(self, picture: Picture, answer: Answer | PermanentError, model: str) -> None:
+    def _keep(self, model: str, picture: Picture, answer: Answer) -> None:
         """Write what was paid and what it gave, at once and together; then look whether we may go on."""
-        if isinstance(answer, Answer):
-            caption, code, reason = answer.context, answer.code, answer.reason
-        else:
-            caption, code, reason = None, answer.code, str(answer)
         with self._pool.connection() as connection:
             with connection.transaction():
-                if isinstance(answer, Answer):
-                    ledger.record(connection, [self._entry(answer.use, model)])
+                charge(connection, self._settings, self._job.document_id, "caption", model, answer.use)
                 captions.keep(
                     connection,
                     self._job.document_id,
                     bytes.fromhex(picture.key),
                     prompt=PROMPT_VERSION,
                     model=model,
-                    caption=caption,
-                    code=code,
-                    reason=reason,
+                    caption=answer.context,
+                    code=answer.code,
+                    reason=answer.reason,
                 )
-            if caption is not None or code == DECORATION:
-                self._have[picture.key] = Known(caption=caption, model=model)
+            if answer.context is not None or answer.code == DECORATION:
+                self._have[picture.key] = Known(caption=answer.context, model=model)
             else:
-                self._failed[picture.key] = reason or ""
+                self._failed[picture.key] = answer.reason or ""
             with connection.transaction():
                 jobs.fence(connection, self._job)
-
-    def _entry(self, use: TokenUse, model: str) -> ledger.Entry:
-        return ledger.Entry(
-            document_id=self._job.document_id,
-            kind="caption",
-            model=model,
-            use=use,
-            money=cost(self._settings.prices, model, use),
-        )
 
     def note(self, stop: Stop | None, now: datetime) -> None:
         """Write how far it came, and when the rest is asked for."""
         total, have = len(self._pictures), sum(one.is_newest for one in self._have.values())
         described = len(self.described())
-        code, reason, due, attempts = None, None, None, 0
-        if stop is not None:
-            code, reason = stop.code, stop.reason
-            due, attempts = next_try(stop, self._subject.attempts, now)
-        elif self._failed:
-            code, reason = "pictures_failed", f"{len(self._failed)} pictures have no caption: {next(iter(self._failed.values()))}"
-            due, attempts = after_failures(self._subject.attempts)
+        after = after_round(
+            stop, self._failed.values(), self._subject.attempts, now, code="pictures_failed", what="pictures have no caption"
+        )
         progress = Progress(
             state="complete" if have == total else "partial" if have else "none",
             pictures=total,
             with_caption=described,
             decoration=len(self._have) - described,
-            reason_code=code,
-            reason=reason,
-            attempts=attempts,
-            due_seconds=due,
+            reason_code=after.code,
+            reason=after.reason,
+            attempts=after.attempts,
+            due_seconds=after.due_seconds,
         )
         with self._pool.connection() as connection, connection.transaction():
             keys = [bytes.fromhex(picture.key) for picture in self._pictures]

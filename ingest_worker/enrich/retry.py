@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 
 from ingest_worker.catalogue import ledger
 from ingest_worker.catalogue.orders import FAILED_SECONDS, MOST_ATTEMPTS
 from ingest_worker.enrich.budget import KINDS, Budget, Limit, limits, reason_of, seconds_to_midnight, worth
-from ingest_worker.enrich.context import Stop
+from ingest_worker.enrich.buying import Stop
 from shared.config import Settings
 from shared.database import Pool
 from shared.prices import TokenUse
@@ -32,6 +34,30 @@ def over_budget(pool: Pool, settings: Settings, document_id: uuid.UUID, model: s
         )
     code = budget.refusal(worth(settings.prices, model, use))
     return None if code is None else Stop(code=code, reason=reason_of(code))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class After:
+    """What is written down after a round: why something is missing, when it is asked for, and how many rounds have failed."""
+
+    code: str | None = None
+    reason: str | None = None
+    due_seconds: float | None = None
+    attempts: int = 0
+
+
+def after_round(stop: Stop | None, failed: Collection[str], attempts: int, now: datetime, *, code: str, what: str) -> After:
+    """What follows from the `stop` that ended a round, or from the reasons of those that `failed` in it.
+
+    `code` and `what` tell of the latter; `attempts` are the rounds that had failed before.
+    """
+    if stop is not None:
+        due, attempts = next_try(stop, attempts, now)
+        return After(code=stop.code, reason=stop.reason, due_seconds=due, attempts=attempts)
+    if failed:
+        due, attempts = after_failures(attempts)
+        return After(code=code, reason=f"{len(failed)} {what}: {next(iter(failed))}", due_seconds=due, attempts=attempts)
+    return After()
 
 
 def next_try(stop: Stop, attempts: int, now: datetime) -> tuple[float | None, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shared.config import Settings
 from shared.errors import ConfigurationError, DocwellError, PermanentError, ServiceUnavailable
 from shared.prices import TokenUse
 
@@ -53,6 +54,11 @@ def explain(error: Exception, *, model: str, setting: str) -> DocwellError:
             retry_after=_seconds(error.response.headers.get("retry-after")),
         )
     return PermanentError(f"The service of {model} refused the request (HTTP {status}): {said}", code="request_refused")
+
+
+def key_of(settings: Settings) -> str | None:
+    """The key that the settings have for it."""
+    return settings.anthropic_api_key.get_secret_value() if settings.anthropic_api_key is not None else None
 
 
 def not_installed() -> ConfigurationError:

@@ -10,29 +10,27 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
-import structlog
-
-from ingest_worker.catalogue import batches, contexts, ledger
+from ingest_worker.catalogue import batches, contexts
 from ingest_worker.catalogue.batches import Ordered
 from ingest_worker.catalogue.contexts import Progress, Subject
 from ingest_worker.enrich.batch_wish import Left, left_to_batches
-from ingest_worker.enrich.context import Orders, Stop, buy
-from ingest_worker.enrich.model import Answer, ContextModel, open_model
+from ingest_worker.enrich.breaker import Breaker
+from ingest_worker.enrich.buying import Orders, Stop
+from ingest_worker.enrich.charging import charge
+from ingest_worker.enrich.context import buy
+from ingest_worker.enrich.messages import Answer
+from ingest_worker.enrich.model import ContextModel, open_model
 from ingest_worker.enrich.prompt import PROMPT_VERSION, Part, split_document
-from ingest_worker.enrich.retry import after_failures, next_try, over_budget
+from ingest_worker.enrich.retry import After, after_round, over_budget
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import ClaimedJob
 from ingest_worker.publish import NewVersion
 from shared.config import Settings
-from shared.database import Pool, is_away
+from shared.database import Pool
 from shared.documents import Chunk
-from shared.errors import ConfigurationError, PermanentError
-from shared.prices import TokenUse, cost
-
-log = structlog.get_logger(__name__)
-
-_PAUSE_SECONDS = 30.0
+from shared.prices import TokenUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,18 +51,13 @@ class Enricher:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._open_model = open_model
+        self._service = Breaker("contexts", open_model, clock=clock)
         self._clock = clock
         self._now = now
-        self._model: ContextModel | None = None
-        self._paused: Stop | None = None
-        self._paused_until = 0.0
 
     def close(self) -> None:
         """Close the connections to the service."""
-        close = getattr(self._model, "close", None)
-        if close is not None:
-            close()
+        self._service.close()
 
     def enrich(self, wanted: Sequence[Wanted], settings: Settings, pool: Pool) -> list[NewVersion]:
         """These versions with the contexts of their passages.
@@ -103,36 +96,11 @@ class Enricher:
         have = bought if subject.asked else on_rows | bought
         purchase = _Purchase(wanted, subject, have, settings, pool, now=self._now)
         left = purchase.leave_to_batches(on_rows, under_way)
-        stop = self._buy(purchase, settings) if purchase.missing else None
+        stop = None
+        if purchase.missing:
+            stop = self._service.buy(settings, partial(purchase.buy, clock=self._clock))
         purchase.note(stop, left)
         return replace(_with_contexts(version, on_rows | purchase.have), contexts=True)
-
-    def _buy(self, purchase: _Purchase, settings: Settings) -> Stop | None:
-        if self._paused is not None and self._clock() < self._paused_until:
-            return self._paused
-        self._paused = None
-        try:
-            self._model = self._model or self._open_model(settings)
-        except ConfigurationError as error:
-            stop: Stop | None = Stop(code=error.code, reason=str(error), is_outage=True)
-        else:
-            stop = self._bought(purchase, self._model)
-        if stop is not None:
-            log.warning("contexts_left_out", code=stop.code, reason=stop.reason)
-            if stop.is_outage:
-                self._paused, self._paused_until = stop, self._clock() + (stop.retry_after or _PAUSE_SECONDS)
-        return stop
-
-    def _bought(self, purchase: _Purchase, model: ContextModel) -> Stop | None:
-        try:
-            return purchase.buy(model, clock=self._clock)
-        except jobs.LeaseLost:
-            raise
-        except Exception as error:
-            if is_away(error):
-                raise
-            log.exception("contexts_failed")
-            return Stop(code="internal_error", reason=f"{type(error).__name__}: {error}")
 
 
 class _Purchase:
@@ -206,63 +174,47 @@ class _Purchase:
     def _refusal(self, use: TokenUse) -> Stop | None:
         return over_budget(self._pool, self._settings, self._job.document_id, self._model_name, use)
 
-    def _keep(self, place: int, answer: Answer | PermanentError) -> None:
+    def _keep(self, place: int, answer: Answer) -> None:
         """Write what was paid and what it gave, at once and together; then look whether we may go on."""
         chunk_id = self._chunks[place].chunk_id
         with self._pool.connection() as connection:
             with connection.transaction():
-                if isinstance(answer, Answer):
-                    ledger.record(connection, [self._entry(answer.use)])
-                    context, code, reason = answer.context, answer.code, answer.reason
-                else:
-                    context, code, reason = None, answer.code, str(answer)
+                charge(connection, self._settings, self._job.document_id, "context", self._model_name, answer.use)
                 contexts.keep(
                     connection,
                     self._job.document_id,
                     chunk_id,
                     prompt=PROMPT_VERSION,
                     model=self._model_name,
-                    context=context,
-                    code=code,
-                    reason=reason,
+                    context=answer.context,
+                    code=answer.code,
+                    reason=answer.reason,
                 )
-            if context is None:
-                self._failed[chunk_id] = reason or ""
+            if answer.context is None:
+                self._failed[chunk_id] = answer.reason or ""
             else:
-                self.have[chunk_id] = context
+                self.have[chunk_id] = answer.context
             with connection.transaction():
                 jobs.fence(connection, self._job)
-
-    def _entry(self, use: TokenUse) -> ledger.Entry:
-        return ledger.Entry(
-            document_id=self._job.document_id,
-            kind="context",
-            model=self._model_name,
-            use=use,
-            money=cost(self._settings.prices, self._model_name, use),
-        )
 
     def note(self, stop: Stop | None, left: Left) -> None:
         """Write how far it came, and when the rest is asked for."""
         distinct = {chunk.chunk_id for chunk in self._chunks}
         have = len(distinct & self.have.keys())
-        code, reason, due, attempts = None, None, None, 0
-        if stop is not None:
-            code, reason = stop.code, stop.reason
-            due, attempts = next_try(stop, self._subject.attempts, self._now())
-        elif self._failed:
-            code, reason = "passages_failed", f"{len(self._failed)} passages have no context: {next(iter(self._failed.values()))}"
-            due, attempts = after_failures(self._subject.attempts)
-        elif left.stop is not None:
-            code, reason, due, attempts = left.stop.code, left.stop.reason, left.due_seconds, self._subject.attempts
+        attempts = self._subject.attempts
+        after = after_round(
+            stop, self._failed.values(), attempts, self._now(), code="passages_failed", what="passages have no context"
+        )
+        if after.code is None and left.stop is not None:
+            after = After(code=left.stop.code, reason=left.stop.reason, due_seconds=left.due_seconds, attempts=attempts)
         progress = Progress(
             state="complete" if have == len(distinct) else "partial" if have else "none",
             chunks=len(distinct),
             with_context=have,
-            reason_code=code,
-            reason=reason,
-            attempts=attempts,
-            due_seconds=due,
+            reason_code=after.code,
+            reason=after.reason,
+            attempts=after.attempts,
+            due_seconds=after.due_seconds,
             order_seconds=left.order_seconds,
         )
         with self._pool.connection() as connection:

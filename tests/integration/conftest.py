@@ -7,8 +7,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+import redis
 
+from infra.local.redis import EmbeddedRedis
 from ingest_worker.parse.cage import CageLimits, ParserCage
+from shared.usage import STREAM
 from tests import pictures
 from tests.anthropic_contexts import describe
 from tests.anthropic_stand_in import StandIn as AnthropicStandIn
@@ -16,9 +19,10 @@ from tests.anthropic_stand_in import anthropic_stand_in
 from tests.confluence_asking import Office
 from tests.confluence_stand_in import StandIn, confluence
 from tests.confluence_wiki import Hands
-from tests.conftest import Database
+from tests.conftest import Database, passable_folder
 from tests.graph_drives import StandInDrive
 from tests.graph_stand_in import StandInGraph, one_library
+from tests.shop import BatchShop, open_shop
 from tests.studio import Studio, open_studio
 from tests.v1_embeddings import Server, embeddings_server
 
@@ -37,6 +41,24 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
+def usage_redis() -> Iterator[EmbeddedRedis]:
+    """A Redis with the login of the query server, which may add to its stream."""
+    with passable_folder() as folder:
+        redis_server = EmbeddedRedis(folder / "home")
+        redis_server.start()
+        yield redis_server
+        redis_server.stop()
+
+
+@pytest.fixture
+def broker(usage_redis: EmbeddedRedis) -> Iterator[redis.Redis]:
+    """As the ingest side sees it, with an empty stream."""
+    with redis.Redis.from_url(usage_redis.url) as client:
+        client.delete(STREAM)
+        yield client
+
+
+@pytest.fixture(scope="module")
 def running() -> Iterator[AnthropicStandIn]:
     with anthropic_stand_in() as service:
         yield service
@@ -48,6 +70,13 @@ def model(running: AnthropicStandIn) -> AnthropicStandIn:
     running.clear()
     running.otherwise = describe
     return running
+
+
+@pytest.fixture
+def ordering(database: Database, tmp_path: Path, cage: ParserCage, model: AnthropicStandIn) -> Iterator[BatchShop]:
+    """A worker that orders contexts in batches, and one who looks after them."""
+    with open_shop(database.url, tmp_path, cage, model, context_batches="all") as shop:
+        yield BatchShop(shop=shop)
 
 
 @pytest.fixture

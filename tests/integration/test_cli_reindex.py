@@ -12,7 +12,6 @@ from typer.testing import CliRunner, Result
 
 from infra.cli import make_app
 from ingest_worker.parse.cage import ParserCage
-from ingest_worker.reindexing.fill import fill_some
 from shared.config import Settings
 from shared.embedding.open import open_embedder
 from tests.conftest import Database

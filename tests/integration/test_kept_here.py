@@ -20,7 +20,6 @@ from ingest_worker.catalogue.documents import Observed, request_ingest
 from ingest_worker.catalogue.sources import ensure_folder_source, ensure_namespace
 from ingest_worker.parse.cage import ParserCage
 from ingest_worker.reindexing import control
-from ingest_worker.reindexing.fill import fill_some
 from ingest_worker.vector_upkeep import VectorKeeper
 from query_server.assembly import make_service
 from query_server.retrieve.rerank import OnDemand, Reranking

@@ -29,28 +29,12 @@ from shared.prices import Price, TokenUse
 from shared.spending import FIELD, Spent, decode_spent, encode_spent
 from shared.usage import STREAM, Unreadable
 from tests.api import running_api
-from tests.conftest import Database, passable_folder
+from tests.conftest import Database
 from tests.corpus import Corpus, open_corpus, text_chunk
 from tests.folders import eventually
 from tests.v1_embeddings import embeddings_server
 
 PRICES = {"m": Price(input=Decimal("0.02"))}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedRedis]:
-    with passable_folder() as folder:
-        server = EmbeddedRedis(folder / "home")
-        server.start()
-        yield server
-        server.stop()
-
-
-@pytest.fixture
-def broker(server: EmbeddedRedis) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(server.url) as client:
-        client.delete(STREAM)
-        yield client
 
 
 @pytest.fixture
@@ -82,10 +66,10 @@ def spent(**facts: Any) -> Spent:
 
 
 def test_questions_are_added_up_and_told_together_by_a_login_that_may_only_add(
-    server: EmbeddedRedis, broker: redis.Redis
+    usage_redis: EmbeddedRedis, broker: redis.Redis
 ) -> None:
     counts: list[tuple[str, TokenUse]] = []
-    told = spending(server.usage_url, every_seconds=60.0, count=lambda model, use: counts.append((model, use)))
+    told = spending(usage_redis.usage_url, every_seconds=60.0, count=lambda model, use: counts.append((model, use)))
     for _ in range(20):
         told.note(Paid())
     assert broker.xlen(STREAM) == 0
@@ -100,7 +84,7 @@ def test_questions_are_added_up_and_told_together_by_a_login_that_may_only_add(
 
 
 def test_what_cannot_be_told_waits_and_is_counted_and_said_when_the_process_ends(
-    server: EmbeddedRedis, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    usage_redis: EmbeddedRedis, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = spending(f"unix://{tmp_path}/none.sock")
     metrics = Metrics(untold=lambda: told.untold)
@@ -141,7 +125,7 @@ def test_an_entry_that_nobody_of_ours_wrote_is_refused(entry: bytes) -> None:
 
 
 def test_a_search_costs_what_the_service_counted_and_status_and_metrics_show_it(
-    database: Database, server: EmbeddedRedis, broker: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, usage_redis: EmbeddedRedis, broker: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with embeddings_server() as model, open_corpus(database.url, fingerprint="x") as corpus:
         key = Fingerprint(provider="openai", model="m", dimension=8).key
@@ -149,7 +133,7 @@ def test_a_search_costs_what_the_service_counted_and_status_and_metrics_show_it(
         corpus.add("a.md", [text_chunk("Refunds are paid within five days.")])
         settings = Settings(
             query_database_url=SecretStr(database.reader_url),
-            usage_redis_url=SecretStr(server.usage_url),
+            usage_redis_url=SecretStr(usage_redis.usage_url),
             embedding_provider="openai",
             embedding_base_url=model.url,
             embedding_model="m",

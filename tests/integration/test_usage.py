@@ -31,29 +31,12 @@ from shared.database import open_pool
 from shared.errors import ConfigurationError
 from shared.usage import FIELD, LONGEST_QUERY, MOST_PASSAGES, STREAM, UsageEvent, decode_event, encode_event, require_address
 from tests.asking import DIMENSION, MODEL, add, serving
-from tests.conftest import Database, passable_folder
+from tests.conftest import Database
 from tests.corpus import Corpus, open_corpus, text_chunk
 from tests.folders import eventually
 from tests.listening import listening
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedRedis]:
-    with passable_folder() as folder:
-        server = EmbeddedRedis(folder / "home")
-        server.start()
-        yield server
-        server.stop()
-
-
-@pytest.fixture
-def broker(server: EmbeddedRedis) -> Iterator[redis.Redis]:
-    """As the ingest side sees it, with an empty stream."""
-    with redis.Redis.from_url(server.url) as client:
-        client.delete(STREAM)
-        yield client
 
 
 @pytest.fixture
@@ -106,11 +89,11 @@ def _post(broker: redis.Redis, *events: UsageEvent) -> None:
 
 
 def test_a_search_and_a_read_are_noted_by_ids_in_the_order_of_the_answer_without_the_text(
-    database: Database, corpus: Corpus, server: EmbeddedRedis, broker: redis.Redis
+    database: Database, corpus: Corpus, usage_redis: EmbeddedRedis, broker: redis.Redis
 ) -> None:
     add(corpus, "a.md", text_chunk("Refunds are paid within five days."))
     add(corpus, "b.md", text_chunk("Refunds of tickets are refused."))
-    with logging_to(server.usage_url) as (log, counts):
+    with logging_to(usage_redis.usage_url) as (log, counts):
         found = _call(database, log, "search_documents", query="refunds", namespace="default").structured_content
         read = _call(database, log, "read_document", document_id=found["results"][1]["document_id"]).structured_content
         _call(database, log, "list_documents")
@@ -132,9 +115,9 @@ def test_a_search_and_a_read_are_noted_by_ids_in_the_order_of_the_answer_without
 
 
 def test_the_text_of_a_query_is_noted_where_the_owner_asks_for_it(
-    database: Database, server: EmbeddedRedis, broker: redis.Redis
+    database: Database, usage_redis: EmbeddedRedis, broker: redis.Redis
 ) -> None:
-    with logging_to(server.usage_url, "queries") as (log, _):
+    with logging_to(usage_redis.usage_url, "queries") as (log, _):
         _call(database, log, "search_documents", query="who pays?\x00 " + "x" * LONGEST_QUERY)
     (event,) = _events(broker)
     assert event.query is not None
@@ -144,9 +127,9 @@ def test_the_text_of_a_query_is_noted_where_the_owner_asks_for_it(
 
 
 def test_a_call_that_fails_is_noted_with_the_code_of_its_error(
-    database: Database, server: EmbeddedRedis, broker: redis.Redis
+    database: Database, usage_redis: EmbeddedRedis, broker: redis.Redis
 ) -> None:
-    with logging_to(server.usage_url) as (log, _):
+    with logging_to(usage_redis.usage_url) as (log, _):
         _call(database, log, "search_documents", query="x", limit=0)
         _call(database, log, "read_document", document_id=str(uuid.UUID(int=0)))
     assert [(event.kind, event.outcome, event.passages) for event in _events(broker)] == [
@@ -155,14 +138,16 @@ def test_a_call_that_fails_is_noted_with_the_code_of_its_error(
     ]
 
 
-def test_a_log_that_is_off_writes_nothing(database: Database, server: EmbeddedRedis, broker: redis.Redis) -> None:
-    with logging_to(server.usage_url, "off") as (log, counts):
+def test_a_log_that_is_off_writes_nothing(database: Database, usage_redis: EmbeddedRedis, broker: redis.Redis) -> None:
+    with logging_to(usage_redis.usage_url, "off") as (log, counts):
         assert not _call(database, log, "search_documents", query="x").is_error
     assert (broker.xlen(STREAM), counts) == (0, {})
 
 
-def test_the_login_of_the_query_server_may_add_to_the_stream_and_nothing_else(server: EmbeddedRedis, broker: redis.Redis) -> None:
-    with redis.Redis.from_url(server.usage_url, protocol=2, driver_info=None) as client:
+def test_the_login_of_the_query_server_may_add_to_the_stream_and_nothing_else(
+    usage_redis: EmbeddedRedis, broker: redis.Redis
+) -> None:
+    with redis.Redis.from_url(usage_redis.usage_url, protocol=2, driver_info=None) as client:
         client.xadd(STREAM, {"event": "x"})
         for forbidden in (
             lambda: client.xadd("docwell", {"event": "x"}),
@@ -176,7 +161,7 @@ def test_the_login_of_the_query_server_may_add_to_the_stream_and_nothing_else(se
             with pytest.raises(redis.ResponseError, match="no permissions"):
                 forbidden()
     assert broker.xlen(STREAM) == 1
-    with pytest.raises(redis.AuthenticationError), redis.Redis.from_url(server.usage_url.replace("@", "0@")) as wrong:
+    with pytest.raises(redis.AuthenticationError), redis.Redis.from_url(usage_redis.usage_url.replace("@", "0@")) as wrong:
         wrong.xadd(STREAM, {"event": "x"})
 
 
@@ -232,14 +217,14 @@ def test_the_log_goes_on_when_redis_is_back(home: Path) -> None:
 
 
 def test_what_was_written_and_dropped_stands_on_the_metrics(
-    database: Database, server: EmbeddedRedis, broker: redis.Redis
+    database: Database, usage_redis: EmbeddedRedis, broker: redis.Redis
 ) -> None:
     async def search(url: str) -> None:
         async with Client(f"{url}/mcp") as client:
             await client.call_tool("search_documents", {"query": "x"})
 
     metrics = Metrics()
-    settings = Settings(usage_log="ids", usage_redis_url=SecretStr(server.usage_url))
+    settings = Settings(usage_log="ids", usage_redis_url=SecretStr(usage_redis.usage_url))
     log = UsageLog(lambda: settings, count=metrics.usage)
     with (
         serving(database) as service,
@@ -302,12 +287,12 @@ def test_an_event_stays_within_its_limits() -> None:
 
 
 def test_the_scheduler_folds_what_waits_and_removes_what_is_too_old(
-    database: Database, corpus: Corpus, server: EmbeddedRedis, broker: redis.Redis
+    database: Database, corpus: Corpus, usage_redis: EmbeddedRedis, broker: redis.Redis
 ) -> None:
     document = corpus.add("a.md", [text_chunk("x")])
     old = _event(document, at=datetime.now(UTC) - timedelta(days=8))
     _post(broker, old, *[_event(document) for _ in range(1200)])
-    settings = Settings(usage_days=7, redis_url=SecretStr(server.url))
+    settings = Settings(usage_days=7, redis_url=SecretStr(usage_redis.url))
     with open_pool(database.url, name="test", size=1) as pool:
         keeper = UsageKeeper(settings)
         keeper.tick(pool, until=time.monotonic() + 30)
