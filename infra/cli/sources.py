@@ -123,19 +123,19 @@ def _show_source(connection: Connection[Any], found: SourceRow, *, as_json: bool
     if as_json:
         output.print_json({**asdict(found), "address": address} | ({} if report is None else {"remote": report}))
         return
-    _print_source(found)
-    output.print_facts([("address", address)])
+    _print_source(found, address)
     if report is not None:
         output.print_facts([(field.replace("_", " "), value) for field, value in asdict(report).items()])
 
 
-def _print_source(found: SourceRow) -> None:
+def _print_source(found: SourceRow, address: str | None) -> None:
     facts = {
         field: getattr(found, field) for field in SourceRow.__dataclass_fields__ if field not in {"by_state", "sweep_counts"}
     }
     output.print_facts(
         [
             *facts.items(),
+            ("address", address),
             ("newest sweep's counts", _counts(found.sweep_counts)),
             ("documents by state", _counts(found.by_state)),
         ]
