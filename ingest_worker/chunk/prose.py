@@ -29,6 +29,12 @@ class Sizes:
         return self.target // 8
 
     @property
+    def page(self) -> int:
+        """Below this a page does not stand alone, where pages are borders: a number and a running line say nothing, one sentence
+        can be what somebody asks for."""
+        return max(1, self.target // 96)
+
+    @property
     def window(self) -> int:
         """The smallest distance between two borders.
 
@@ -45,7 +51,7 @@ class Sizes:
     @property
     def prose_rules(self) -> Rules:
         """How running text is cut: at headings, then at paragraphs, then at sentences."""
-        windows = dict.fromkeys(range(1, FIRM), self.small) | {BIG_PARAGRAPH: self.target // 12}
+        windows = dict.fromkeys(range(1, FIRM), self.small) | {PAGE: self.page, BIG_PARAGRAPH: self.target // 12}
         return Rules(limit=self.limit, window=self.window, firm=FIRM, windows=windows)
 
 

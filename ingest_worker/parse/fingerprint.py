@@ -10,7 +10,7 @@ from shared.config import Settings
 
 _PARSER = 6
 """Raise it when a parser reads files differently."""
-_CHUNKER = 4
+_CHUNKER = 5
 """Raise it when a chunker cuts differently."""
 _LIBRARIES = (
     "lxml",

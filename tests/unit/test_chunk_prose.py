@@ -145,7 +145,7 @@ def test_nothing_is_repeated_after_a_heading() -> None:
 
 
 def test_a_chunk_over_two_pages_knows_both() -> None:
-    pages = "\f".join(f"Page {i} begins. {_prose(4)}" for i in range(1, 9))
+    pages = "\f".join(f"Page {i} begins. {_prose(20)}" for i in range(1, 9))
     chunks = _chunks("a.txt", pages)
     assert chunks[0].span.page_start == 1
     assert chunks[-1].span.page_end == 8
@@ -185,6 +185,8 @@ def test_in_a_short_document_a_passage_ends_with_its_page() -> None:
     chunks = _chunks("a.txt", "\f".join(pages))
     assert [(chunk.span.page_start, chunk.span.page_end) for chunk in chunks] == [(1, 1), (2, 2), (3, 3)]
     assert [chunk.text.split(" begins")[0] for chunk in chunks] == ["Page 1", "Page 2", "Page 3"]
+    brief = _chunks("a.txt", "The pump has a seal.\fIt is replaced after 4000 hours.\fThe warranty lasts two years.")
+    assert [(chunk.span.page_start, chunk.span.page_end) for chunk in brief] == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_slides_are_passages_of_their_own_however_many_there_are() -> None:
