@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from tree_sitter import Node, Parser, Range
 from tree_sitter_language_pack import get_language, get_parser
 
-from ingest_worker.chunk.apart import outline_apart
+from ingest_worker.chunk.apart import SECONDS, outline_apart
 from ingest_worker.chunk.grammars import BODIES, FLAT
 from ingest_worker.chunk.outlines import Definition, Outline
 from ingest_worker.chunk.symbols import Named, read_definition
@@ -29,6 +29,9 @@ _MOST_BYTES: Final = 4 * 1024 * 1024
 """Larger files are packed by lines: no file of that size is written by hand."""
 MAY_HANG: Final = frozenset(("cobol", "perl"))
 """Grammars that were seen to run for ever (`make fuzz` looks for more): they run in a process of their own."""
+_TAGGED: Final = frozenset(("astro", "html", "svelte", "vue", "xml"))
+_MOST_TAGGED: Final = 32 * 1024
+"""Characters: the scanners of these take time in the square of the depth, a second for so many, minutes for a megabyte."""
 _WITH_SCRIPTS: Final = frozenset(("vue", "svelte", "astro", "html"))
 _ATTACHED: Final = re.compile(r"comment|attribute|annotation|decorator|pragma|^signature$")
 
@@ -47,10 +50,11 @@ class _Context:
     """First line of the innermost definition: some grammars say the same twice (a module and its binding)."""
 
 
-def outline(text: str, language: str | None) -> Outline | None:
-    """The outline of a file, or None when there is no grammar for it, or none that comes to an end with it."""
-    if language in MAY_HANG and len(text) <= _MOST_BYTES:
-        return outline_apart(text, language)
+def outline(text: str, language: str | None, *, seconds: int = SECONDS) -> Outline | None:
+    """The outline of a file, or None when there is no grammar for it, or none that comes to an end with it in time."""
+    apart = language in MAY_HANG or (language in _TAGGED and len(text) > _MOST_TAGGED)
+    if language is not None and apart and len(text) <= _MOST_BYTES:
+        return outline_apart(text, language, seconds=seconds)
     return read_outline(text, language)
 
 

@@ -120,3 +120,7 @@ def test_every_grammar_that_comes_to_an_end_reads_a_file() -> None:
 
 def test_a_grammar_that_never_comes_back_costs_seconds_and_no_line() -> None:
     assert outline_apart("1234\n", "cobol", seconds=1) is None
+
+
+def test_tags_in_tags_without_end_cost_their_time_and_no_more() -> None:
+    assert outline("<a>" * 60_000, "xml", seconds=1) is None, "its scanner takes time in the square of the depth"
