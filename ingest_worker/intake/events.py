@@ -224,6 +224,13 @@ if sys.platform.startswith("linux"):
                     self._hints.put(Hint(HintKind.LIMIT))
                 raise
 
+        def _add_callback(self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId) -> WatchDescriptor:
+            # A folder that comes while its parent is walked is found by the walk and told by an event: nothing to warn of in
+            # the log, once for each folder of a copied tree, as watchdog does.
+            watch = self._get_or_create_watch(path, mask)
+            watch.callbacks[id_] = callback
+            return watch.wd
+
         def handle_event(self, event: InotifyEvent) -> None:
             super().handle_event(event)
             if event.is_queue_overflow:
