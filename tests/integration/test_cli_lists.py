@@ -16,6 +16,8 @@ from typer.testing import CliRunner, Result
 from infra.cli import make_app
 from infra.cli.status import services_line
 from infra.doctor import look_at_disk, look_at_inotify, look_at_python, look_at_services
+from infra.doctor_database import look_into_database
+from infra.findings import Finding
 from infra.local.folders import exclusive
 from infra.local.runtime import lock_path, service_states, state_path
 from ingest_worker.catalogue.asking import Conflict, Unknown
@@ -23,7 +25,7 @@ from ingest_worker.jobs import control, table
 from shared.documents import Span
 from shared.errors import ServiceUnavailable
 from tests.conftest import Database
-from tests.corpus import Corpus, open_corpus, text_chunk
+from tests.corpus import FINGERPRINT, Corpus, open_corpus, text_chunk
 
 Run = Callable[..., Result]
 
@@ -315,14 +317,16 @@ def test_the_doctor_finds_nothing_wrong_with_a_sound_database_and_names_a_broker
         ("UPDATE docwell.embedding_space SET fingerprint = 'other'", "embedding model", "failed"),
     ],
 )
-def test_the_doctor_finds_what_is_broken_and_has_a_cure(run: Run, corpus: Corpus, damage: str, check: str, status: str) -> None:
+def test_the_doctor_finds_what_is_broken_and_has_a_cure(corpus: Corpus, damage: str, check: str, status: str) -> None:
+    def findings() -> dict[str, Finding]:
+        return {found.check: found for found in look_into_database(corpus.connection, lambda: FINGERPRINT)}
+
     corpus.add("a.md", [text_chunk("x")])
+    assert findings()[check].status == "ok"
     corpus.connection.execute(damage.format(vectors=corpus.vectors).encode())
-    result = run("doctor", "--json")
-    found = _checks(result)[check]
-    assert found["status"] == status, found
-    assert found["cure"]
-    assert result.exit_code == 1
+    found = findings()[check]
+    assert found.status == status, found
+    assert found.cure
 
 
 def test_status_and_doctor_say_which_service_keeps_crashing_and_where_its_log_is(tmp_path: Path) -> None:
