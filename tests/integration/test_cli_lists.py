@@ -65,7 +65,7 @@ def test_lists_are_lines_with_tabs_where_nobody_looks(run: Run, corpus: Corpus) 
     document = corpus.add("a\tb\n\x1b[31m.md", [text_chunk("x")])
     lines = run("documents", "list").stdout.splitlines()
     assert [line.split("\t")[0] for line in lines] == ["ID", str(document)]
-    assert lines[1].split("\t")[6] == "a b\\n [31m.md"
+    assert lines[1].split("\t")[6] == "a\\tb\\n\\x1b[31m.md"
     assert len({line.count("\t") for line in lines}) == 1
 
 
