@@ -86,7 +86,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.headers.append({name.lower(): value for name, value in self.headers.items()})
         self.server.keys.append(self.headers.get("authorization"))
         status, headers, body = self.server.answer(request)
-        raw = json.dumps(body).encode()
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         for name, value in {**headers, "content-type": "application/json", "content-length": str(len(raw))}.items():
             self.send_header(name, value)

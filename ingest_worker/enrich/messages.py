@@ -67,7 +67,7 @@ class Messages:
             answered: object = client.messages.create(
                 model=self._model, max_tokens=most_tokens, system=instructions, messages=messages
             )
-        except anthropic.APIError as error:
+        except (anthropic.APIError, ValueError) as error:  # the latter for what should be JSON and is none
             raise explain(error, model=self._model, setting=self._setting) from error
         return checked_message(answered, client.base_url)
 

@@ -70,14 +70,15 @@ def not_installed() -> ConfigurationError:
 
 
 def checked_message(answered: object, address: object) -> Message:
-    """The answer, when it is a message: what is no JSON (a proxy's page) comes as a text, whatever the client's types say.
+    """The answer, when it is a message: a proxy's page comes as a text, and other JSON as a message without its parts, whatever
+    the client's types say.
 
     Raises:
         ConfigurationError: something else answers at this address.
     """
-    from anthropic.types import Message
+    from anthropic.types import Message, Usage
 
-    if isinstance(answered, Message):
+    if isinstance(answered, Message) and isinstance(answered.usage, Usage) and isinstance(answered.content, list):
         return answered
     raise ConfigurationError(
         f"{address} answered with something that is no message of a model. Check ANTHROPIC_BASE_URL.", code="bad_response"

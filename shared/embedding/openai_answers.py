@@ -7,15 +7,12 @@ import binascii
 import datetime as dt
 import email.utils
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from shared.embedding.protocol import Vectors
 from shared.errors import ConfigurationError, DocwellError, PermanentError, TransientError
-
-if TYPE_CHECKING:
-    import openai
 
 _TOO_LONG = re.compile(r"length|too long|too large|tokens|context|maximum|exceed", re.IGNORECASE)
 _SPLITTING_HELPS = (400, 413, 422)
@@ -70,7 +67,7 @@ def read_tokens(body: Any) -> int:
     return counted if isinstance(counted, int) and counted > 0 else 0
 
 
-def explain(error: openai.APIError, url: str, model: str) -> DocwellError:
+def explain(error: Exception, url: str, model: str) -> DocwellError:
     """Our error for the library's: what happened, to what, and what to do."""
     import openai
 

@@ -255,7 +255,7 @@ class OpenAIEmbedder:
         request = {"model": self._model, "input": wanted, **self._options}
         try:
             return self._open().post("/embeddings", body=request, cast_to=object)
-        except openai.APIError as error:
+        except (openai.APIError, ValueError) as error:  # the latter for what should be JSON and is none
             found = answers.explain(error, self._url, self._model)
             if isinstance(found, TransientError) and found.retry_after and found.code == "embedding_rate_limit":
                 self._limiter.hold(min(found.retry_after, LONGEST_HOLD_SECONDS))

@@ -189,6 +189,9 @@ def test_an_error_in_an_answer_with_status_200_is_no_success(server: Server, emb
     server.before = lambda _r, _n: limited
     with pytest.raises(TransientError, match="rate limit"):
         embedder.embed(["a"], Role.PASSAGE)
+    server.before = lambda _r, _n: (200, {}, b"{")
+    with pytest.raises(TransientError, match="cannot be read"):
+        embedder.embed(["a"], Role.PASSAGE)
 
 
 @pytest.mark.parametrize(

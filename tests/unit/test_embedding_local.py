@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -109,3 +111,20 @@ def test_a_file_that_is_no_model_is_refused_with_its_path(tmp_path: Path) -> Non
     (tmp_path / MODEL_FILE).write_bytes(b"not a graph")
     with pytest.raises(ConfigurationError, match=r"model\.onnx"):
         LocalEmbedder(tmp_path)
+
+
+def test_nothing_is_asked_of_the_network_at_import_or_by_the_local_model() -> None:
+    code = (
+        "import sys\n"
+        "from ingest_worker.parse import sandbox\n"
+        "sys.addaudithook(sandbox._refuse)\n"
+        "import infra.cli, infra.local.up, ingest_worker.jobs.worker, ingest_worker.jobs.scheduler, query_server.assembly\n"
+        "infra.cli.make_app()\n"
+        "from shared.config import Settings\n"
+        "from shared.embedding.open import open_embedder\n"
+        "from shared.embedding.protocol import Role\n"
+        "from shared.tokens import load_token_counter\n"
+        "assert load_token_counter().count('two words') >= 2\n"
+        "assert open_embedder(Settings()).embed(['a'], Role.QUERY).shape == (1, 384)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
