@@ -19,6 +19,9 @@ from shared.errors import Outage
 MOST_BYTES = 8 * 1024 * 1024
 """Bytes of files that are held in memory before they are parsed; a larger file is read alone."""
 
+LARGE_BYTES = 256 * 1024
+"""A larger file may take minutes to parse and to embed: those that were claimed with it are done before."""
+
 _TARGET_SECONDS = 1.0
 _MOST_CHUNKS = 512
 
@@ -97,6 +100,16 @@ def _run_read(readings: Sequence[Reading], tools: Tools, pace: Pace, enough: Cal
             begun.append((reading, version_id))
         else:
             yield Ended(job=reading.job, outcome=version_id)
+    small = [one for one in begun if one[0].size <= LARGE_BYTES]
+    yield from _run_begun(small, tools, pace, enough)
+    # Of the large ones the first is done even when time is up: it would be put behind those that come meanwhile for ever.
+    for place, one in enumerate(one for one in begun if one[0].size > LARGE_BYTES):
+        if place and enough():
+            return
+        yield from _run_begun([one], tools, pace, enough)
+
+
+def _run_begun(begun: Sequence[tuple[Reading, int]], tools: Tools, pace: Pace, enough: Callable[[], bool]) -> Iterator[Ended]:
     ready: list[Ready] = []
     for reading, version_id in begun:
         parsed = _one(partial(parse, reading, version_id, tools))

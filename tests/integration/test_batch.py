@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from psycopg import Connection
 
-from ingest_worker.batch import Ended, Pace, run_jobs
+from ingest_worker.batch import LARGE_BYTES, Ended, Pace, run_jobs
 from ingest_worker.catalogue import fetches
 from ingest_worker.catalogue.documents import Observed, request_ingest
 from ingest_worker.catalogue.sources import ensure_namespace, ensure_source
@@ -264,6 +264,17 @@ def test_only_as_many_passages_are_published_at_once_as_take_about_a_second(desk
     desk.ask("b.md")
     list(run_jobs(desk.claim(), desk.tools, pace, enough=lambda: False))
     assert pace.most_chunks == 32
+
+
+def test_a_large_file_keeps_none_waiting_that_were_claimed_with_it(desk: Desk) -> None:
+    (desk.root / "inbox").mkdir(exist_ok=True)
+    (desk.root / "inbox" / "large.txt").write_text("word " * (LARGE_BYTES // 4))
+    desk.ask("large.txt")
+    desk.ask("a.md", "b.md")
+    times = iter([False])
+    ended = desk.run(desk.claim(), enough=lambda: next(times, True))
+    done = [desk.path(one.job) for one in ended]
+    assert (set(done[:-1]), done[-1]) == ({"a.md", "b.md"}, "large.txt"), "and it is done though time is up"
 
 
 def test_a_document_erased_under_a_running_job_is_a_lost_lease(desk: Desk) -> None:
