@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 from pydantic import SecretStr
 
 from infra.local.banner import ready_lines, show
+from infra.local.doors import refuse_open_doors
 from infra.local.folders import exclusive, own_sockets, prepare_home, storage_problem
 from infra.local.logs import log_path
 from infra.local.postgres import START_SECONDS, STOP_SECONDS, EmbeddedPostgres
@@ -51,7 +52,8 @@ def run_up(settings: Settings, *, verbose: bool = False) -> int:
     `settings` has an absolute home and inbox. A database or broker that is set is used, else an embedded one is started.
 
     Raises:
-        ConfigurationError: a port, the home or the data cannot be used, or another Docwell runs in the home.
+        ConfigurationError: a port, the home or the data cannot be used, another Docwell runs in the home, or others could reach
+            a server that asks nobody for a token.
         ServiceUnavailable: a service did not become ready.
     """
     begun = time.monotonic()
@@ -68,6 +70,7 @@ def run_up(settings: Settings, *, verbose: bool = False) -> int:
             try:
                 settings = _launch_embedder(settings, supervisor)
                 settings = _start_stores(settings, supervisor, postgres)
+                refuse_open_doors(settings, _plain(settings.database_url) or "")
                 _start_processes(settings, supervisor)
                 _welcome(settings, time.monotonic() - begun)
                 failing = supervisor.run()

@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from infra.local.doors import refuse_open_doors
 from ingest_worker.catalogue.credentials import create_token, list_tokens, revoke_token
 from query_server.access import Principal
 from query_server.authentication import KNOWN_SECONDS, StoredTokens
@@ -320,13 +321,20 @@ def test_an_issuer_is_configured_whole_or_not_at_all() -> None:
         load_settings({"DOCWELL_MCP_ISSUER": ISSUER, "DOCWELL_MCP_AUDIENCE": AUDIENCE})
 
 
-def test_an_open_address_is_served_when_somebody_can_get_in(corpus: Corpus, service: SearchService, issuer: str) -> None:
+def test_an_open_address_is_served_when_somebody_can_get_in(
+    database: Database, corpus: Corpus, service: SearchService, issuer: str
+) -> None:
     others = Settings(mcp_host="0.0.0.0")  # noqa: S104 - that is the point
     with pytest.raises(ConfigurationError, match="docwell tokens create"):
         require_tokens(others, service.has_tokens)
+    with pytest.raises(ConfigurationError, match="docwell tokens create"):
+        refuse_open_doors(others, database.url)  # by `docwell up`, before it starts a server
+    with pytest.raises(ConfigurationError, match="DOCWELL_API_HOST"):
+        refuse_open_doors(Settings(api_host="0.0.0.0"), database.url)  # noqa: S104
     require_tokens(_issued(issuer, mcp_host="0.0.0.0"), service.has_tokens)  # noqa: S104
     _make(corpus, "plain")
     require_tokens(others, service.has_tokens)
+    refuse_open_doors(others, database.url)
     with listening(make_app(service, others)) as url:
         assert httpx.post(f"{url}/mcp", json={}).status_code == 401
 
