@@ -37,7 +37,7 @@ def lock_path(home: Path) -> Path:
 
 
 def services_path(home: Path) -> Path:
-    """Written when all that answers is ready, removed at the stop."""
+    """Written when everything is ready, removed at the stop."""
     return home / "run" / "services.json"
 
 

@@ -219,6 +219,8 @@ def _start_processes(settings: Settings, supervisor: Supervisor) -> None:
         docwell_service(settings, "api", ready=_answers(f"{api_url(settings)}/readyz")),
         # SIGQUIT: Celery does not wait for the jobs that run; the worker hands them back, and they lose no attempt.
         docwell_service(settings, "worker", leaves_sign=True, stop_signal=signal.SIGQUIT, nice=_WORKER_NICE),
+        docwell_service(settings, "watch", leaves_sign=True),
+        docwell_service(settings, "scheduler", leaves_sign=True),
     )
     announce(
         settings.home,
@@ -233,10 +235,6 @@ def _start_processes(settings: Settings, supervisor: Supervisor) -> None:
             usage_log=settings.usage_log,
             usage_redis_url=_plain(settings.usage_redis_url),
         ),
-    )
-    # These answer nobody: clients and commands work already, and need not share the processor with them until then.
-    supervisor.start(
-        docwell_service(settings, "watch", leaves_sign=True), docwell_service(settings, "scheduler", leaves_sign=True)
     )
 
 
