@@ -291,7 +291,7 @@ class Supervisor:
                 self._say("Ended at once.")
                 self._kill_all()
                 return
-        (state_path(self.home)).unlink(missing_ok=True)
+        state_path(self.home).unlink(missing_ok=True)
 
     def _stop_tier(self, tier: int, patience: int) -> bool:
         """Whether it stopped before more than `patience` stop signals had come."""
