@@ -96,18 +96,18 @@ def _nothing(kind: str) -> Calls:
 
 
 def _every_tool(kind: str, documents: Sequence[str]) -> Calls:
-    """Half of the calls are searches, each of its own; between them the other tools take turns."""
+    """Each eighth call is a search of its own; between them the other tools, which take a third of its time, have their turns."""
     question = _questions(kind)
 
     def call(number: int) -> tuple[str, Mapping[str, Any]]:
-        if number % 2:
+        if number % 8 == 0:
             return "search_documents", question(number)
         others: list[tuple[str, Mapping[str, Any]]] = [
             ("read_document", {"document_id": documents[number % len(documents)], "max_tokens": 500}),
             ("list_documents", {"limit": 20}),
             ("index_status", {}),
         ]
-        return others[number // 2 % len(others)]
+        return others[number % len(others)]
 
     return call
 
