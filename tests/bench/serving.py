@@ -96,7 +96,7 @@ def _nothing(kind: str) -> Calls:
 
 
 def _every_tool(kind: str, documents: Sequence[str]) -> Calls:
-    """Each eighth call is a search of its own; between them the other tools, which take a third of its time, have their turns."""
+    """Each eighth call is a search of its own; between them the other tools, which are quicker, take turns."""
     question = _questions(kind)
 
     def call(number: int) -> tuple[str, Mapping[str, Any]]:
