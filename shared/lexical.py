@@ -97,7 +97,7 @@ class TermKind(StrEnum):
     """Written otherwise: a number without its groups, a German word with umlauts or without."""
 
 
-@lru_cache(maxsize=1 << 17)
+@lru_cache(maxsize=1 << 14)
 def term_number(term: str) -> int:
     """The number of a term, the same on every machine: 1..TERM_SPACE."""
     return int.from_bytes(blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") % TERM_SPACE + 1
@@ -184,7 +184,7 @@ class _Numbers(dict[str, tuple[int, ...]]):
         return numbers
 
 
-_MOST_CACHED = 1 << 16
+_MOST_CACHED = 1 << 15
 _numbers = _Numbers().__getitem__
 
 

@@ -88,7 +88,7 @@ class FrequencyCache:
     Safe for threads. The key holds the audiences that the principal sees and their versions, so nothing leaks or grows stale.
     """
 
-    def __init__(self, scopes: int = 16, terms: int = 50_000) -> None:
+    def __init__(self, scopes: int = 16, terms: int = 20_000) -> None:
         self._scopes = scopes
         self._terms = terms
         self._lock = threading.Lock()

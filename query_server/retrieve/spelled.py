@@ -26,6 +26,8 @@ _SIGNS = r"[-‐‑–_./:\\ ]"
 _GROUPING = r"[-‐‑–_/ ]"
 """Parts the digits of one number. A dot does not: `1234.56` is not `123456`."""
 
+_NO_SIGNS = str.maketrans("", "", "-‐‑–_./:\\ ")
+
 _HUMP = re.compile(r"[a-z][A-Z]")
 _RUNS = re.compile(r"[0-9]+|[^\W\d_]+")
 
@@ -41,14 +43,21 @@ class Spelled:
 
 def find_spelled(connection: Connection[Any], names: Sequence[str], hits: Sequence[KeywordHit]) -> tuple[Spelled, ...]:
     """Those of the names, which nothing holds as they are, that stand in one of the hits with other separators."""
-    patterns = {name: pattern for name in names if (pattern := pattern_of(name)) is not None}
-    if not patterns or not hits:
+    names = [name for name in names if _has_other_forms(name)]
+    if not names or not hits:
         return ()
     keys = [hit.key for hit in hits[:MOST_READ]]
     texts = read_texts(connection, keys)
+    bare = {key: bare_text(text) for key, text in texts.items()}
     found = []
-    for name, pattern in patterns.items():
-        written = {key: match[0] for key in keys if (match := pattern.search(texts.get(key, "")))}
+    for name in names:
+        # A pattern takes milliseconds to be made and to be looked for: most names stand nowhere in any form.
+        wanted = bare_name(name)
+        possible = [key for key in keys if wanted in bare.get(key, "")]
+        pattern = pattern_of(name) if possible else None
+        if pattern is None:
+            continue
+        written = {key: match[0] for key in possible if (match := pattern.search(texts[key]))}
         if written:
             found.append(Spelled(name=name, written=next(iter(written.values())), keys=frozenset(written)))
     return tuple(found)
@@ -72,17 +81,36 @@ def pattern_of(name: str) -> re.Pattern[str] | None:
     Between letters, and between letters and digits, separators may be there or not. Between digits they part numbers: there one
     has to stand for another, unless there are so many digits that their groups say nothing.
     """
-    runs = _RUNS.findall(name)
-    digits = sum(len(run) for run in runs if run.isdigit())
-    has_parts = len(runs) > 1 or digits >= _MANY_DIGITS or _HUMP.search(name) is not None or _is_long_word(runs)
-    if len(name) > LONGEST_NAME or len(name.split()) > 1 or not has_parts:
+    if not _has_other_forms(name):
         return None
-    many = digits >= _MANY_DIGITS
+    runs = _RUNS.findall(name)
+    many = _digits(runs) >= _MANY_DIGITS
     grouped = any(one.isdigit() and other.isdigit() for one, other in pairwise(runs))
     forms = [_form(runs, between_digits=f"{_SIGNS}{{1,2}}", within_digits="")]
     if many:
         forms.append(_form(runs, between_digits="", within_digits="" if grouped else f"{_GROUPING}?"))
     return re.compile(rf"(?<![^\W_])(?<![^\W_][-_.])(?:{'|'.join(forms)})(?![^\W_])(?![-_.][^\W_])", re.IGNORECASE)
+
+
+def _has_other_forms(name: str) -> bool:
+    if len(name) > LONGEST_NAME or len(name.split()) > 1:
+        return False
+    runs = _RUNS.findall(name)
+    return len(runs) > 1 or _digits(runs) >= _MANY_DIGITS or _HUMP.search(name) is not None or _is_long_word(runs)
+
+
+def _digits(runs: Sequence[str]) -> int:
+    return sum(len(run) for run in runs if run.isdigit())
+
+
+def bare_name(name: str) -> str:
+    """Stands in the `bare_text` of whatever holds the name in any form."""
+    return bare_text("".join(_RUNS.findall(name)))
+
+
+def bare_text(text: str) -> str:
+    """A text without case and without the signs that a pattern lets stand between the parts of a name."""
+    return text.casefold().translate(_NO_SIGNS)
 
 
 def _is_long_word(runs: Sequence[str]) -> bool:

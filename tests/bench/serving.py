@@ -26,6 +26,7 @@ from tests.bench.querying import analyse
 
 CLIENTS = (1, 16, 64)
 CALLS = {1: 300, 16: 800, 64: 1600}
+BLOCKS = 5
 TICKS = os.sysconf("SC_CLK_TCK")
 
 Calls: TypeAlias = Callable[[int], tuple[str, Mapping[str, Any]]]
@@ -34,6 +35,9 @@ Calls: TypeAlias = Callable[[int], tuple[str, Mapping[str, Any]]]
 
 def mcp_load() -> list[dict[str, Any]]:
     """The 300-file corpus with the stub embedder. No question comes twice, so that nothing is answered from memory.
+
+    What HTTP costs is the difference of the first two rows: blocks of the same kind of search through the code and over HTTP take
+    turns, so that whatever else the machine does befalls both.
 
     p50, p95 and p99 are of all calls at that number of clients; `calls/s` is what came through on this machine, the clients and
     PostgreSQL beside it; `calls/s of a core` divides by the processor time of the server's process alone.
@@ -44,10 +48,11 @@ def mcp_load() -> list[dict[str, Any]]:
         make_corpus(files)
         summary = made.run("ingest", str(files))["summary"]
         analyse(made)
-        rows = [{"measure": f"search through the code, 1 client ({summary['chunks']} chunks)", **_columns(_through_code(made))}]
         pid = _pid_of(made, "docwell mcp")
         mcp_url = made.services["mcp_url"]
-        mcp_client.ask(mcp_url, _searches("warm"), clients=8, calls=700)  # its caches are full
+        mcp_client.ask(mcp_url, _searches("warm"), clients=8, calls=700)
+        mcp_client.ask(mcp_url, _new_words, clients=4, calls=400)  # whatever it keeps by number of entries is full now
+        rows = _in_turn(made, mcp_url, summary["chunks"])
         rows += [_at(f"search_documents, {clients} clients", mcp_url, _searches, clients, pid) for clients in CLIENTS]
         with _trivial() as (trivial_url, trivial_pid):
             mcp_client.ask(trivial_url, _nothing("warm"), clients=1, calls=50)
@@ -71,18 +76,30 @@ def _questions(kind: str) -> Callable[[int], Mapping[str, Any]]:
     return question
 
 
-def _through_code(made: Instance) -> list[float]:
+def _new_words(number: int) -> tuple[str, Mapping[str, Any]]:
+    """A search for 120 words that nobody asks for again."""
+    return "search_documents", {"query": " ".join(f"w{number * 120 + word}" for word in range(120))}
+
+
+def _in_turn(made: Instance, url: str, chunks: int) -> list[dict[str, Any]]:
     settings, _ = load_settings(made.environment)
+    by_code: list[float] = []
+    over_http: list[float] = []
     question = _questions("code")
-    times = []
     with open_service(attach(settings)) as service:
         service.search("nothing")
-        for number in range(CALLS[1]):
-            query = str(question(number)["query"])
-            began = time.perf_counter()
-            service.search(query)
-            times.append((time.perf_counter() - began) * 1000)
-    return times
+        for block in range(BLOCKS):
+            for number in range(CALLS[1] // BLOCKS):
+                query = str(question(number)["query"])
+                began = time.perf_counter()
+                service.search(query)
+                by_code.append((time.perf_counter() - began) * 1000)
+            load = mcp_client.ask(url, _searches(f"turn{block}"), clients=1, calls=CALLS[1] // BLOCKS)
+            over_http += load.milliseconds
+    return [
+        {"measure": f"search through the code, in turn with HTTP ({chunks} chunks)", **_columns(by_code)},
+        {"measure": "search over HTTP, in turn with the code", **_columns(over_http)},
+    ]
 
 
 def _searches(kind: str) -> Calls:

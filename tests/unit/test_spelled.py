@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from query_server.retrieve.spelled import pattern_of
+from query_server.retrieve.spelled import bare_name, bare_text, pattern_of
 from query_server.retrieve.together import stand_together
 from shared.query_terms import query_terms
 
@@ -31,6 +33,22 @@ def test_another_form_is_found_as_it_is_written(name: str, text: str, written: s
     found = pattern.search(text)
     assert found is not None
     assert found[0] == written
+    assert bare_name(name) in bare_text(text)
+
+
+_PARTS = st.lists(
+    st.sampled_from(["ERR", "err", "42", "0042", "Grösse", "STRASSE", "v", "1", "process", "Load"]), min_size=2, max_size=5
+)
+_BETWEEN = st.sampled_from(["", "-", "_", "/", ".", "::", " ", "‑", "–", "\\"])
+
+
+@given(_PARTS, _BETWEEN, _BETWEEN, st.booleans())
+def test_what_a_pattern_finds_is_never_ruled_out_beforehand(parts: list[str], asked: str, written: str, upper: bool) -> None:
+    name, text = asked.join(parts), f"it says {written.join(parts)}, twice"
+    text = text.upper() if upper else text
+    pattern = pattern_of(name)
+    if pattern is not None and pattern.search(text):
+        assert bare_name(name) in bare_text(text)
 
 
 @pytest.mark.parametrize(
