@@ -5,11 +5,13 @@ Expectations are those of learn.microsoft.com/graph/api/driveitem-delta and of t
 
 from __future__ import annotations
 
+import gc
 from datetime import timedelta
 
 import pytest
 
 from ingest_worker.intake.read import Gone, Refused
+from ingest_worker.sources.protocol import Item
 from shared.errors import PermanentError, ServiceUnavailable, TransientError
 from tests.graph_asking import Mirror, asking, calls, key, refused
 from tests.graph_drives import StandInDrive
@@ -57,6 +59,21 @@ def test_what_cannot_be_read_says_why(graph: StandInGraph, drive: StandInDrive) 
         with pytest.raises(Gone):
             source.read(mirror.items[key(drive, gone)], max_bytes=9)
     assert calls(graph, "content") == 0
+
+
+def test_a_listing_holds_one_page_of_a_library_however_large_it_is(graph: StandInGraph, drive: StandInDrive) -> None:
+    for number in range(60):
+        drive.file(f"{number}.md", b"text")
+    drive.page_size = 5
+    held, asked, seen = [], [], 0
+    with asking(graph, permissions=False) as source:
+        for batch in source.everything():
+            seen += len(batch.items)
+            held.append(sum(type(one) is Item for one in gc.get_objects()))
+            asked.append(calls(graph, "delta"))
+    assert seen == 60
+    assert max(held) <= 2 * drive.page_size, "the page before may still be there"
+    assert asked[0] < 4 and max(asked) > 12, "the next page is asked for when the one before has been taken"
 
 
 def test_a_throttled_tenant_is_left_alone_for_as_long_as_it_says(graph: StandInGraph, drive: StandInDrive) -> None:
