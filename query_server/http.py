@@ -20,6 +20,7 @@ from query_server.admission import Busy
 from query_server.authentication import Authenticate, make_authenticate
 from query_server.gate import METADATA_PATHS, Doors, Gate, principal_in_force
 from query_server.metrics import Metrics
+from query_server.oversize import TellLimit
 from query_server.rate import RateLimit
 from query_server.server import DocwellServer
 from query_server.service import SearchService
@@ -75,7 +76,8 @@ def make_app(
         host=settings.mcp_host,
     )
     app.router.routes.extend(_beside(service, settings, metrics))
-    gate = Gate(app, _doors(settings), authenticate, RateLimit(settings.mcp_calls_per_minute), refused=metrics.refused)
+    told = TellLimit(app, limit=LARGEST_REQUEST, refused=metrics.refused)
+    gate = Gate(told, _doors(settings), authenticate, RateLimit(settings.mcp_calls_per_minute), refused=metrics.refused)
     if not settings.mcp_allowed_origins:
         return gate
     return CORSMiddleware(

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
+from ingest_worker.api.addresses import REST
 from ingest_worker.api.answers import PROBLEMS, Limit, answer, services
 from ingest_worker.api.caller import caller
 from ingest_worker.catalogue.asking import storable
@@ -33,7 +34,7 @@ def list_some(
     return answer({"deliveries": found.rows, "next_cursor": found.next_cursor})
 
 
-@router.get("/deliveries/{delivery_id:path}")
+@router.get(f"/deliveries/{{delivery_id:{REST}}}")
 def get_one(request: Request, delivery_id: Annotated[str, Path(min_length=1, max_length=256, pattern="^[!-~]+$")]) -> Response:
     """One delivery and what it came to."""
     with services(request).pool.connection() as connection:

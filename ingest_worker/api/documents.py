@@ -12,10 +12,10 @@ from fastapi import APIRouter, Query, Request
 from psycopg import Connection
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
-from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import Response
 
 from ingest_worker.api import envelope
+from ingest_worker.api.addresses import NAMESPACE, REST
 from ingest_worker.api.answers import PROBLEMS, Limit, Services, answer, services
 from ingest_worker.api.body import read_body, take_body
 from ingest_worker.api.caller import caller
@@ -50,22 +50,10 @@ _ACCEPTED: dict[int | str, dict[str, Any]] = {
 }
 
 
-class _NamespaceConvertor(Convertor[str]):
-    """The first part of a document's address, but for `by-id`, below which documents stand by their numbers."""
-
-    regex = "(?!by-id/)[^/]+"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
+_ADDRESS = f"/{{namespace:{NAMESPACE}}}/{{path:{REST}}}"
 
 
-register_url_convertor("namespace", _NamespaceConvertor())
-
-
-@router.put("/{namespace:namespace}/{path:path}", status_code=202, responses=_ACCEPTED, openapi_extra=_PUT_BODY)
+@router.put(_ADDRESS, status_code=202, responses=_ACCEPTED, openapi_extra=_PUT_BODY)
 async def put_document(request: Request) -> Response:
     """Push a document: the file itself, or `application/vnd.docwell+json` with a text and what is known of it.
 
@@ -129,7 +117,7 @@ def _said(done: Accepted, namespace: str, path: str, body: Body) -> Response:
     return answer(found, status=202 if done.changed else 200, headers=location)
 
 
-@router.delete("/{namespace:namespace}/{path:path}", status_code=202)
+@router.delete(_ADDRESS, status_code=202)
 def delete_document(request: Request, namespace: str, path: str) -> Response:
     """Take a pushed document out of the index; `Location` names the job that does it."""
     held = services(request)

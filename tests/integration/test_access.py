@@ -356,9 +356,18 @@ def test_pages_of_listed_origins_may_ask_and_others_not(corpus: Corpus, service:
         assert "DOCWELL_MCP_ALLOWED_ORIGINS" in answer.text
 
 
-def test_a_request_that_is_too_large_is_refused(service: SearchService) -> None:
+def test_a_request_that_is_too_large_is_told_the_limit(service: SearchService) -> None:
     with listening(make_app(service, Settings())) as url:
-        assert httpx.post(f"{url}/mcp", content=b"x" * 300_000, headers={"Content-Type": "application/json"}).status_code == 413
+        large = b"x" * 20_000_000
+        for body in (large, iter([large[:300_000]])):  # announced, and not
+            refused = httpx.post(f"{url}/mcp", content=body, headers={"Content-Type": "application/json"})
+            assert (refused.status_code, refused.json()["error"]["data"]["code"]) == (413, "request_too_large")
+
+        async def ask(client: Client) -> None:
+            with pytest.raises(MCPError, match="longer than 262,144 bytes"):
+                await client.call_tool("search_documents", {"query": "x" * 300_000})
+
+        _ask(url, None, ask)
 
 
 def test_who_asks_too_often_waits_and_others_do_not(corpus: Corpus, service: SearchService) -> None:

@@ -237,6 +237,8 @@ def test_deleting_what_is_not_there_is_404(api: Api) -> None:
         "ns/%2E/b",
         "ns/a%00b",
         "ns/a%09b",
+        "ns/a%0Ab.md",
+        "ns/a.md%0A",
         "ns/%FF.md",
         f"ns/{'x' * 1025}",
         "ns/a%5C%5Cb",
@@ -248,7 +250,7 @@ def test_a_path_that_cannot_name_a_document_is_refused(any_api: Api, path: str) 
     _is_problem(any_api.client.send(response), 422, "bad_path")
 
 
-@pytest.mark.parametrize("namespace", ["Upper", "-x", "x" * 64, "a b", "ä"])
+@pytest.mark.parametrize("namespace", ["Upper", "-x", "x" * 64, "a b", "ä", "a%0A", ""])
 def test_a_namespace_is_a_plain_name(any_api: Api, namespace: str) -> None:
     _is_problem(any_api.client.put(f"/v1/documents/{namespace}/a.md", content=b"x"), 422, "bad_namespace")
 
