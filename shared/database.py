@@ -13,6 +13,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from shared.errors import ConfigurationError, ServiceUnavailable
+from shared.loading import register_times
 
 SCHEMA_VERSION = 16
 """The newest migration that this code was written for."""
@@ -39,6 +40,7 @@ def connection_options(*, as_reader: bool, statement_timeout_ms: int) -> str:
 
 def _configure(connection: Connection[Any]) -> None:
     register_vector(connection)
+    register_times(connection)
     if not connection.autocommit:
         connection.commit()
 
@@ -112,6 +114,7 @@ def connect(url: str, *, name: str = "docwell", as_reader: bool = False, autocom
         )
     except psycopg.OperationalError as error:
         raise ServiceUnavailable(_UNREACHABLE.format(error=first_line(error)), code="database_unavailable") from error
+    register_times(connection)
     return connection
 
 

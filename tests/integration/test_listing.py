@@ -16,6 +16,7 @@ from ingest_worker.catalogue.json_form import as_json
 from ingest_worker.catalogue.naming import Ambiguous, resolve
 from ingest_worker.jobs import table
 from ingest_worker.publish import unpublish
+from shared.database import open_pool
 from shared.documents import DocumentState, Span
 from tests.conftest import Database
 from tests.corpus import Corpus, open_corpus, text_chunk
@@ -136,6 +137,21 @@ def test_chunks_come_in_reading_order_with_their_places_whole_or_by_pages(corpus
     assert [*first.rows, *rest.rows] == whole
     assert rest.next_cursor is None
     assert list(listing.stream_chunks(corpus.connection, document, version=9)) == []
+
+
+@pytest.mark.parametrize("modified", ["0044-03-15 12:00+00 BC", "12000-01-01 00:00+00", "infinity"])
+def test_a_time_of_which_python_knows_nothing_is_unknown_and_stops_no_list(
+    corpus: Corpus, database: Database, modified: str
+) -> None:
+    document = corpus.add("old.md", [text_chunk("old")])
+    corpus.connection.execute("UPDATE docwell.document SET source_modified = %s", (modified,))
+    corpus.connection.execute("UPDATE docwell.version SET source_modified = %s", (modified,))
+    (row,) = listing.list_documents(corpus.connection, Filters()).rows
+    assert (row.source_modified, row.last_indexed) == (None, listing.get_document(corpus.connection, document).last_indexed)
+    assert [version.source_modified for version in listing.list_versions(corpus.connection, document)] == [None]
+    with open_pool(database.reader_url, name="test", as_reader=True) as pool, pool.connection() as reader:
+        assert reader.execute("SELECT %s::timestamptz", (modified,)).fetchone() == (None,)
+        assert reader.cursor(binary=True).execute("SELECT %s::timestamptz", (modified,)).fetchone() == (None,)
 
 
 def test_a_document_answers_to_its_id_its_path_its_file_its_url_and_its_full_name(corpus: Corpus) -> None:
