@@ -48,12 +48,12 @@ def find_spelled(connection: Connection[Any], names: Sequence[str], hits: Sequen
         return ()
     keys = [hit.key for hit in hits[:MOST_READ]]
     texts = read_texts(connection, keys)
-    bare = {key: bare_text(text) for key, text in texts.items()}
+    bare = [(key, bare_text(texts[key])) for key in keys if key in texts]
     found = []
     for name in names:
         # A pattern takes milliseconds to be made and to be looked for: most names stand nowhere in any form.
         wanted = bare_name(name)
-        possible = [key for key in keys if wanted in bare.get(key, "")]
+        possible = [key for key, text in bare if wanted in text]
         pattern = pattern_of(name) if possible else None
         if pattern is None:
             continue
