@@ -26,6 +26,7 @@ import yaml  # type: ignore[import-untyped]
 
 from infra.local.postgres import EmbeddedPostgres
 from infra.local.redis import redis_program
+from tests.ports import free_port
 from tests.scratch import passable_folder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,12 +51,6 @@ def interpolate(text: str, variables: Mapping[str, str]) -> str:
         return found or (rest if operator == ":-" else "")
 
     return re.sub(r"\$\{(?P<name>\w+)(?:(?P<operator>:-|:\?)(?P<rest>[^}]*))?\}", value, text)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(kw_only=True)

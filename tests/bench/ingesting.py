@@ -29,7 +29,8 @@ from infra.local.postgres import EmbeddedPostgres
 from infra.local.provision import SERVER_SETTINGS
 from tests.bench import stub_embedder
 from tests.bench.figures import spread
-from tests.bench.instance import ROOT, free_port, running, wait_for
+from tests.bench.instance import ROOT, running, wait_for
+from tests.ports import free_port
 
 FILES = 300
 PEERS = Path(os.environ.get("PEERS", ROOT.parent / "shared" / "bench" / "peers"))

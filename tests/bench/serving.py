@@ -21,8 +21,9 @@ from shared.config import load_settings
 from tests.bench import mcp_client, trivial_server
 from tests.bench.figures import spread
 from tests.bench.ingesting import is_listening, make_corpus, stub, stub_settings
-from tests.bench.instance import Instance, descendants, free_port, process_name, running, wait_for
+from tests.bench.instance import Instance, descendants, process_name, running, wait_for
 from tests.bench.querying import analyse
+from tests.ports import free_port
 
 CLIENTS = (1, 16, 64)
 CALLS = {1: 300, 16: 800, 64: 1600}

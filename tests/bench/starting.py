@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.figures import spread
-from tests.bench.instance import READY, ROOT, free_port, instance
+from tests.bench.instance import READY, ROOT, instance
+from tests.ports import free_port
 
 WARM_RUNS = 5
 

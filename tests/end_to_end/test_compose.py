@@ -27,11 +27,11 @@ from tests.compose_stack import (
     SERVICES,
     Stack,
     container_redis,
-    free_port,
     interpolate,
     standing,
     wait_until,
 )
+from tests.ports import free_port
 
 OURS = ("embedder", "scheduler", "worker", "watcher", "api", "mcp")
 

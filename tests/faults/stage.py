@@ -17,10 +17,11 @@ import redis
 from infra.local.runtime import attach
 from shared.config import Settings, load_settings
 from tests.bench.ingesting import stub_settings
-from tests.bench.instance import ROOT, Instance, descendants, free_port, instance, process_name
+from tests.bench.instance import ROOT, Instance, descendants, instance, process_name
 from tests.faults import embedder
 from tests.faults.plan import Blow, BlowStep
 from tests.faults.texts import CHUNK_TOKENS
+from tests.ports import free_port
 
 LEASE_SECONDS = 3.0
 RESCAN_SECONDS = 8.0

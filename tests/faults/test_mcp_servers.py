@@ -29,11 +29,11 @@ from query_server.snapshot import Snapshots
 from shared.config import Settings
 from shared.database import open_pool
 from tests.asking import DIMENSION, MODEL, WordEmbedder, add
-from tests.bench.instance import free_port
 from tests.conftest import Database, passable_folder
 from tests.corpus import open_corpus, text_chunk
 from tests.faults.relay import relay
 from tests.listening import listening
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = int(os.environ.get("MCP_KILLS", "10"))
@@ -196,11 +196,19 @@ def test_servers_that_are_killed_again_and_again_cost_a_client_one_retry_at_most
 
 
 def test_a_server_whose_database_was_away_recovers_by_itself(indexed: Database, postgres: EmbeddedPostgres) -> None:
-    def admit(allowed: bool) -> None:
+    def administer(statement: sql.Composed) -> None:
         with psycopg.connect(postgres.superuser_conninfo, dbname="postgres", autocommit=True) as connection:
-            statement = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}")
-            connection.execute(statement.format(sql.Identifier(indexed.name), sql.Literal(allowed)))
-            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (indexed.name,))
+            connection.execute(statement)
+
+    def admit(allowed: bool) -> None:
+        statement = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}")
+        administer(statement.format(sql.Identifier(indexed.name), sql.Literal(allowed)))
+
+    def is_away() -> bool:
+        # Again and again: one that was let in just before may be seen among the others only now.
+        terminate = sql.SQL("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = {}")
+        administer(terminate.format(sql.Literal(indexed.name)))
+        return code(_call(address)) == "database_unavailable"
 
     def code(result: dict[str, Any]) -> str:
         return str(json.loads(result["content"][0]["text"])["error"]["code"]) if result["isError"] else "ok"
@@ -212,7 +220,7 @@ def test_a_server_whose_database_was_away_recovers_by_itself(indexed: Database, 
         _until(lambda: code(_call(address)) == "ok", "an answer", 30)
         try:
             admit(False)
-            _until(lambda: code(_call(address)) == "database_unavailable", "the error", 30)
+            _until(is_away, "the error", 30)
             assert httpx.get(f"{url}/readyz").status_code == 503
             assert httpx.get(f"{url}/healthz").status_code == 200
         finally:

@@ -19,9 +19,9 @@ import pytest
 
 from shared.database import connect
 from tests.api import Api, running_api
-from tests.bench.instance import free_port
 from tests.conftest import Database
 from tests.folders import eventually
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -300,7 +300,7 @@ def test_a_token_in_an_address_reaches_no_log_of_the_api(database: Database, red
         )
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
-            eventually(lambda: "api_listening" in log.read_text(), within=30)
+            eventually(lambda: "api_listening" in log.read_text(), within=60)
             for token, status in (("new-secret", 202), ("wrong-secret", 401)):
                 url = f"/v1/webhooks/confluence/wiki/page_updated?token={token}"
                 assert client.post(url, json=CLOUD["page_updated"]).status_code == status
