@@ -34,6 +34,8 @@ from shared.documents import DocumentState
 SETTLE = 0.3
 GRACE = 0.5
 DEADLINE = 60.0
+AT_ONCE = 20.0
+"""Seconds within which a watcher that is told to stop has stopped on a loaded machine; what it could wait for takes minutes."""
 
 
 def eventually(condition: Callable[[], Any], *, within: float = DEADLINE) -> Any:
@@ -137,7 +139,7 @@ class Folder:
             finally:
                 stop.set()
                 watcher.wake_up()
-                running.result(timeout=5)
+                running.result(timeout=AT_ONCE)
 
 
 def _do(connection: Any, job: jobs.ClaimedJob) -> tuple[str, str]:

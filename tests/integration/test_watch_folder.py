@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Database
-from tests.folders import GRACE, SETTLE, Folder, eventually, open_folder
+from tests.folders import AT_ONCE, GRACE, SETTLE, Folder, eventually, open_folder
 
 
 @pytest.fixture
@@ -22,18 +22,21 @@ def folder(database: Database, tmp_path: Path) -> Iterator[Folder]:
 
 
 def test_a_file_is_asked_for_at_its_settle_time_and_the_workers_are_woken(folder: Folder) -> None:
+    took = []
     with folder.watched() as watcher:
-        folder.write("warm.md")  # the first connection is made
-        eventually(folder.live_jobs)
-        folder.woken.clear()
-        began = time.monotonic()
-        folder.write("a.md")
-        eventually(lambda: folder.woken)
-        took = time.monotonic() - began
-        assert folder.woken == [1]
-        assert SETTLE <= took < SETTLE + 1.0
-        assert folder.live_jobs().keys() == {"warm.md", "a.md"}
-        eventually(lambda: watcher.waiting == 0)
+        for number in range(8):
+            folder.woken.clear()
+            began = time.monotonic()
+            folder.write(f"{number}.md")
+            eventually(lambda: folder.woken)
+            took.append(time.monotonic() - began)
+            assert folder.woken == [1]
+            assert len(folder.live_jobs()) == number + 1
+            eventually(lambda: watcher.waiting == 0)
+            if took[-1] < SETTLE + 1.0:  # a busy machine may be late, and not each time
+                break
+    assert all(seconds >= SETTLE for seconds in took)
+    assert took[-1] < SETTLE + 1.0
 
 
 def test_a_file_that_grows_is_asked_for_once_and_not_before_it_rests(database: Database, tmp_path: Path) -> None:
@@ -312,9 +315,11 @@ def test_more_files_than_there_is_room_for_are_found_by_a_sweep(folder: Folder) 
         eventually(lambda: len(folder.live_jobs()) == 40)
 
 
-def test_the_watcher_stops_at_once(folder: Folder) -> None:
-    began = 0.0
-    with folder.watched():
-        folder.write("a.md")
-        began = time.monotonic()
-    assert time.monotonic() - began < 2.0
+def test_the_watcher_stops_at_once_whatever_still_settles(database: Database, tmp_path: Path) -> None:
+    with open_folder(database.url, tmp_path / "docs", watch_mode="native", watch_settle_seconds=600) as folder:
+        began = 0.0
+        with folder.watched() as watcher:
+            folder.write("a.md")
+            eventually(lambda: watcher.waiting == 1)
+            began = time.monotonic()
+        assert time.monotonic() - began < AT_ONCE
