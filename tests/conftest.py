@@ -13,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 from psycopg import sql
 
 from infra.local.postgres import EmbeddedPostgres
@@ -39,10 +40,20 @@ class Database:
     reader_url: str
 
 
+STEADY = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+"""The same examples each time, whatever the machine has to do besides."""
+
+
 def pytest_configure() -> None:
-    """Compiled modules are kept, whatever the environment says: hundreds of processes would compile them anew."""
+    """Compiled modules are kept, whatever the environment says: hundreds of processes would compile them anew.
+
+    Property tests draw other examples only where `--hypothesis-profile=explore` asks for them.
+    """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    settings.register_profile("steady", STEADY)
+    settings.register_profile("explore", STEADY, derandomize=False)
+    settings.load_profile("steady")
 
 
 @pytest.fixture(autouse=True)

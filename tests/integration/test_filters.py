@@ -128,7 +128,7 @@ def _fits(one: Indexed, filters: Filters) -> bool:
     )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     filters=FILTERS,
     principal=st.sampled_from([LOCAL, TENANT]),

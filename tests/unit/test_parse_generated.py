@@ -57,16 +57,16 @@ def test_encoded_data_is_left_out_and_the_lines_stay() -> None:
 
 
 def test_fifty_megabytes_of_one_letter_end_at_once() -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     document = parse("line.txt", b"x" * (50 * 1024**2))
-    assert time.perf_counter() - started < 5
+    assert time.thread_time() - started < 5
     assert document.warnings
 
 
 def test_one_line_of_fifty_megabytes_of_words_is_refused_at_once_with_its_size() -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(Unreadable) as caught:
         parse("line.txt", b"lorem ipsum " * (50 * 1024**2 // 12))
-    assert time.perf_counter() - started < 5
+    assert time.thread_time() - started < 5
     assert caught.value.code == "too_large"
     assert "at most 20,000,000 are read" in str(caught.value)

@@ -106,22 +106,22 @@ def test_the_codec_is_what_the_bytes_say_then_what_the_page_says(data: bytes, co
 
 @pytest.mark.parametrize("tag", ["div", "b", "table><tr><td", "ul><li", "span"])
 def test_a_tree_of_any_depth_gives_its_text_at_once(tag: str) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     page = parse("deep.html", f"<p>before</p>{f'<{tag}>' * 30_000}needle<script>no()</script><p>after &amp; on</p>".encode())
     text = "\n".join(element.text for element in page.elements)
     assert [word in text for word in ("before", "needle", "after & on", "no()")] == [True, True, True, False]
     assert page.warnings in ((), (TOO_DEEP,))
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5
 
 
 @pytest.mark.parametrize(
     "text", ["<" * 200_000, "<p " * 100_000, "&" * 200_000, "<!--" * 50_000, "<a b='" + "x" * 300_000, "</" * 99_000]
 )
 def test_broken_pages_end_in_an_answer(text: str) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     with suppress(Skipped):
         parse("broken.html", f"<p>word</p>{text}".encode())
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5
 
 
 def test_a_cell_that_claims_millions_of_columns_takes_none_of_them() -> None:

@@ -54,6 +54,6 @@ def test_the_first_heading_of_level_one_is_the_title() -> None:
 
 
 def test_forty_kilobytes_of_brackets_take_no_time() -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     assert _parse("[" * 40_000).elements
-    assert time.perf_counter() - started < 5
+    assert time.thread_time() - started < 5

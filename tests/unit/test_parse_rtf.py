@@ -77,10 +77,10 @@ def test_a_file_that_was_cut_off_gives_what_is_there() -> None:
 
 
 def test_nesting_without_end_is_refused_and_odd_bytes_are_passed_over() -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises(Unreadable) as caught:
         _rtf("{" * 200_000)
     assert caught.value.code == "too_deep"
     odd = "}}}}\\pard still \\'zz here\\u99999999999999 \\par"
     assert _told(odd)[0][1].startswith("still")
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5
