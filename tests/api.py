@@ -28,8 +28,13 @@ class Api:
 
 
 @contextmanager
-def running_api(database_url: str, *, tokens: Sequence[str] = (), redis_url: str | None = None, **settings: Any) -> Iterator[Api]:
-    """The API in a thread of this process, on a free port of the loopback."""
+def running_api(
+    database_url: str, *, tokens: Sequence[str] = (), redis_url: str | None = None, wait_seconds: float = 15.0, **settings: Any
+) -> Iterator[Api]:
+    """The API in a thread of this process, on a free port of the loopback.
+
+    `wait_seconds` is how long a request waits for a connection to the database.
+    """
     chosen = Settings(
         api_tokens=tuple(SecretStr(token) for token in tokens),
         redis_url=None if redis_url is None else SecretStr(redis_url),
@@ -37,7 +42,7 @@ def running_api(database_url: str, *, tokens: Sequence[str] = (), redis_url: str
     )
     with (
         listen("127.0.0.1", 0) as listener,
-        open_pool(database_url, name="test-api", wait_seconds=2.0) as pool,
+        open_pool(database_url, name="test-api", wait_seconds=wait_seconds) as pool,
         httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=20, trust_env=False) as client,
     ):
         api = Api(client=client, url=str(client.base_url))

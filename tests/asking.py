@@ -63,7 +63,7 @@ def serving(
 ) -> Iterator[SearchService]:
     """A service that reads as the reader, at NOW."""
     service = SearchService(
-        Snapshots(lambda: open_pool(database.reader_url, name="test", as_reader=True, wait_seconds=5)),
+        Snapshots(lambda: open_pool(database.reader_url, name="test", as_reader=True, wait_seconds=15)),
         Encoder(embedder, patient=patient),
         rescan_seconds=lambda: 300.0,
         clock=lambda: NOW,

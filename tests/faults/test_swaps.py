@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
@@ -19,6 +20,9 @@ from tests.conftest import Database
 from tests.corpus import Corpus, open_corpus, text_chunk
 
 SECONDS = 2.5
+ENOUGH = 5
+"""So many swaps, and so many answers to each reader, there are at least: on a busy machine it takes longer."""
+PATIENCE_SECONDS = 60.0
 PARTS = 5
 WORD = "zqswapped"
 
@@ -41,12 +45,12 @@ def _version(number: int) -> list[Chunk]:
     ]
 
 
-def _swap(corpus: Corpus, stop: threading.Event) -> int:
+def _swap(corpus: Corpus, stop: threading.Event, done: Counter[str]) -> None:
     for number in itertools.count(2):
         if stop.is_set():
-            return number - 2
+            return
         add(corpus, "a.md", *_version(number))
-    raise AssertionError
+        done["swap"] += 1
 
 
 def _check(results: Sequence[Mapping[str, Any]], newest: int) -> int:
@@ -60,35 +64,36 @@ def _check(results: Sequence[Mapping[str, Any]], newest: int) -> int:
     return int(version)
 
 
-def _search(service: SearchService, mode: Mode, stop: threading.Event) -> int:
-    asked = newest = 0
+def _search(service: SearchService, mode: Mode, stop: threading.Event, done: Counter[str]) -> None:
+    newest = 0
     while not stop.is_set():
         newest = _check(service.search(WORD, mode=mode, limit=20)["results"], newest)
-        asked += 1
-    return asked
+        done[mode] += 1
 
 
-def _read(service: SearchService, document: str, stop: threading.Event) -> int:
-    asked = newest = 0
+def _read(service: SearchService, document: str, stop: threading.Event, done: Counter[str]) -> None:
+    newest = 0
     while not stop.is_set():
         answer = service.read(document)
         newest = _check([{**piece, "version": answer["version"]} for piece in answer["pieces"]], newest)
-        asked += 1
-    return asked
+        done["read"] += 1
 
 
 def test_a_reader_sees_one_version_whole_however_fast_they_follow_each_other(corpus: Corpus, database: Database) -> None:
     document = add(corpus, "a.md", *_version(1))
-    stop = threading.Event()
-    with serving(database) as service, ThreadPoolExecutor() as threads:
-        swapping = threads.submit(_swap, corpus, stop)
-        asking = [threads.submit(_search, service, cast("Mode", mode), stop) for mode in ("keyword", "semantic", "hybrid")]
-        asking.append(threads.submit(_read, service, document, stop))
-        until = time.monotonic() + SECONDS
-        while time.monotonic() < until and not any(one.done() for one in (swapping, *asking)):
+    stop, modes = threading.Event(), ("keyword", "semantic", "hybrid")
+    done = Counter(dict.fromkeys(("swap", *modes, "read"), 0))
+    with serving(database) as service, ThreadPoolExecutor(len(done)) as threads:
+        running = [threads.submit(_swap, corpus, stop, done)]
+        running += [threads.submit(_search, service, cast("Mode", mode), stop, done) for mode in modes]
+        running.append(threads.submit(_read, service, document, stop, done))
+        began = time.monotonic()
+        while not any(one.done() for one in running):
+            took = time.monotonic() - began
+            if took > PATIENCE_SECONDS or (took > SECONDS and min(done.values()) >= ENOUGH):
+                break
             stop.wait(0.05)
         stop.set()
-        answers = [one.result() for one in asking]
-        swaps = swapping.result()
-    assert swaps >= 5
-    assert all(count >= 5 for count in answers)
+        for one in running:
+            one.result()
+    assert min(done.values()) >= ENOUGH, done

@@ -169,12 +169,12 @@ def test_whoever_applies_hears_of_what_comes_and_outlives_the_loss_of_its_connec
     thread.start()
     try:
         sender.send(path="a.md", content="text")
-        eventually(lambda: corpus.count("document") == 1, within=10)
+        eventually(lambda: corpus.count("document") == 1)
         corpus.connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'docwell-deliveries'"
         )
         sender.send(path="b.md", content="text")
-        eventually(lambda: corpus.count("document") == 2, within=10)
+        eventually(lambda: corpus.count("document") == 2)
     finally:
         stop.set()
         thread.join(10)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
 import signal
+import termios
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +22,7 @@ from ingest_worker.parse.fingerprint import parser_fingerprint
 from shared.documents import Chunk, ChunkKind, Span
 from shared.errors import DocwellError, PermanentError, TransientError
 from shared.tokens import load_token_counter
+from tests.folders import eventually
 from tests.making import docx, odf, paragraph
 
 _LONG_TEXT = b"lorem ipsum dolor sit amet consectetur " * 400_000
@@ -136,6 +142,20 @@ def test_too_much_memory_ends_the_job_and_not_the_next() -> None:
         assert cage.parse_and_chunk("a.txt", b"still here", 480, 80).chunks
 
 
+def _end_when_asked(pid: int, how: signal.Signals) -> None:
+    """Ends a child that is stopped once a document waits in its pipe: before that it would be replaced without a word."""
+
+    def unread() -> int:
+        with open(f"/proc/{pid}/fd/0", "rb", buffering=0) as pipe:  # noqa: PTH123
+            found: int = array.array("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
+        return found
+
+    eventually(unread)
+    os.kill(pid, how)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
 @pytest.mark.parametrize(
     ("how", "kind", "code"),
     [(signal.SIGSEGV, PermanentError, "parser_crashed"), (signal.SIGKILL, TransientError, "parser_killed")],
@@ -148,12 +168,11 @@ def test_a_parser_that_ends_names_the_signal(how: signal.Signals, kind: type[Doc
         assert pid is not None
         # Stopped first, so that it cannot answer before the signal reaches it.
         os.kill(pid, signal.SIGSTOP)
-        killer = threading.Timer(0.2, os.kill, (pid, how))
-        killer.start()
-        threading.Timer(0.3, lambda: _gone(pid) or os.kill(pid, signal.SIGCONT)).start()
-        with pytest.raises(kind) as caught:
-            cage.parse_and_chunk("big.txt", _LONG_TEXT, 480, 80)
-        killer.join()
+        with ThreadPoolExecutor(1) as thread:
+            struck = thread.submit(_end_when_asked, pid, how)
+            with pytest.raises(kind) as caught:
+                cage.parse_and_chunk("big.txt", _LONG_TEXT, 480, 80)
+            struck.result()
         assert caught.value.code == code
         assert how.name in str(caught.value)
         assert cage.parse_and_chunk("a.txt", b"still here", 480, 80).chunks
