@@ -94,7 +94,8 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 
 def test_without_a_database_everything_is_503_and_says_when_to_come_again(tmp_path: Path) -> None:
-    with running_api(f"postgresql://docwell@/docwell?host={tmp_path}", redis_url=f"unix://{tmp_path}/none.sock") as api:
+    nowhere = f"postgresql://docwell@/docwell?host={tmp_path}"
+    with running_api(nowhere, redis_url=f"unix://{tmp_path}/none.sock", wait_seconds=0.2) as api:
         for response in (
             api.client.put("/v1/documents/ns/a.md", content=b"x"),
             api.client.get("/v1/documents"),
