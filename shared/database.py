@@ -26,6 +26,7 @@ READER_ROLE = "docwell_reader"
 _UNREACHABLE = (
     "PostgreSQL cannot be reached: {error}. Start Docwell with `make run` (or `docwell up`), or check DOCWELL_DATABASE_URL."
 )
+_FULL = "PostgreSQL's disk is full: {error}. Free some space there: nothing that was stored is lost, and work goes on by itself."
 
 Pool = ConnectionPool[Connection[TupleRow]]
 
@@ -113,7 +114,7 @@ def connect(url: str, *, name: str = "docwell", as_reader: bool = False, autocom
             **_LIFE_SIGNS,
         )
     except psycopg.OperationalError as error:
-        raise ServiceUnavailable(_UNREACHABLE.format(error=first_line(error)), code="database_unavailable") from error
+        raise ServiceUnavailable(why_away(error), code="database_unavailable") from error
     register_times(connection)
     return connection
 
@@ -139,7 +140,19 @@ def reachable() -> Iterator[None]:
     except (PoolTimeout, psycopg.OperationalError) as error:
         if not is_away(error):
             raise
-        raise ServiceUnavailable(_UNREACHABLE.format(error=first_line(error)), code="database_unavailable") from error
+        raise ServiceUnavailable(why_away(error), code="database_unavailable") from error
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether PostgreSQL has no room on its disk. A server that refuses a connection for it has only words to say so."""
+    return isinstance(error, psycopg.errors.DiskFull) or (
+        isinstance(error, psycopg.OperationalError) and error.sqlstate is None and "No space left on device" in str(error)
+    )
+
+
+def why_away(error: BaseException) -> str:
+    """What is wrong with PostgreSQL, and what to do."""
+    return (_FULL if is_full(error) else _UNREACHABLE).format(error=first_line(error))
 
 
 def first_line(error: BaseException) -> str:

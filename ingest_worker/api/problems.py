@@ -21,7 +21,7 @@ from ingest_worker.api.caller import Forbidden
 from ingest_worker.catalogue.asking import BadQuestion, Conflict, Unknown
 from ingest_worker.hooks.authentic import NotAuthentic
 from ingest_worker.intake.addresses import NotListed
-from shared.database import first_line
+from shared.database import first_line, is_full
 from shared.errors import ConfigurationError, DocwellError, PermanentError, TransientError
 
 MEDIA_TYPE = "application/problem+json"
@@ -104,6 +104,10 @@ async def _database_error(_request: Request, error: Exception) -> Response:
         return unavailable("The database took too long. Ask for less, or try again later.", code="database_slow")
     if isinstance(error, psycopg.errors.TransactionRollback):
         return unavailable("Others were changing the same document. Try again.", code="busy")
+    if is_full(error):
+        return unavailable(
+            "The database's disk is full. Nothing was stored; free some space, and try again.", code="database_full"
+        )
     return unavailable("The database cannot be reached. Nothing was stored; try again later.", code="database_unavailable")
 
 

@@ -1,4 +1,7 @@
-"""Jobs whose worker is gone: the attempt counts, and the reason names how it ended when that is known."""
+"""Jobs whose worker is gone: the attempt counts, and the reason names how it ended when that is known.
+
+Those that PostgreSQL's full disk cut off wait until there is room, and keep their attempts.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,16 @@ from psycopg import Connection
 from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.table import LostJob
+from shared.database import is_full, why_away
 from shared.documents import JobState
 
 log = structlog.get_logger(__name__)
 
 UNKNOWN = "ended, or hung,"
 CUT_OFF = "lost PostgreSQL"
+
+_ROOM_SECONDS = 30.0
+"""After this long it is tried whether the disk has room again."""
 
 
 def how_it_ended(exit_status: int) -> str:
@@ -50,3 +57,16 @@ def take_back(connection: Connection[Any], job: LostJob, how: str, *, rng: rando
     )
     log.warning("worker_lost", job=str(job.job_id), state=state.value, worker=job.worker, how=how)
     return state
+
+
+def cut_off(connection: Connection[Any], job: LostJob, error: Exception, *, rng: random.Random) -> JobState:
+    """Record, in the caller's transaction, that this error of PostgreSQL's interrupted a job.
+
+    A full disk is no document's doing: the job waits. Any other end may have been, so the attempt counts.
+    """
+    if not is_full(error):
+        return take_back(connection, job, CUT_OFF, rng=rng)
+    reason = why_away(error)
+    jobs.postpone(connection, job, code="database_full", error=reason, delay_seconds=_ROOM_SECONDS * (0.5 + rng.random() / 2))
+    catalogue.record_failure(connection, job.document_id, state="queued", code="database_full", reason=reason, permanent=False)
+    return JobState.QUEUED

@@ -33,7 +33,7 @@ from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.celery_app import WORK, make_app
 from ingest_worker.jobs.identity import is_gone, neighbours, worker_name
 from ingest_worker.jobs.keeper import Keeper, ReportingPool
-from ingest_worker.jobs.lost import CUT_OFF, take_back
+from ingest_worker.jobs.lost import cut_off
 from ingest_worker.jobs.table import ClaimedJob, LeaseLost
 from ingest_worker.parse.cage import CageLimits, ParserCage
 from ingest_worker.parse.fingerprint import ocr_settings
@@ -76,7 +76,7 @@ class Worker:
         self._settings = settings
         self._name = worker_name(os.getppid(), os.getpid())
         self._pace = Pace()
-        self._left_behind = False
+        self._left_behind: psycopg.OperationalError | None = None
         self._outages = 0
         self._books = Work()
         self._rng = random.Random()  # noqa: S311 - jitter, no secret
@@ -132,9 +132,9 @@ class Worker:
         while clock() < until and not self._closing.is_set():
             try:
                 with self._pool.connection() as connection:
-                    if self._left_behind:
-                        self._pick_up(connection)
-                        self._left_behind = False
+                    if self._left_behind is not None:
+                        self._pick_up(connection, self._left_behind)
+                        self._left_behind = None
                     claimed = jobs.claim(
                         connection, worker=self._name, lease_seconds=self._settings.job_lease_seconds, limit=_CLAIMED_AT_ONCE
                     )
@@ -144,7 +144,7 @@ class Worker:
                     break
                 done += self._run(claimed, clock)
             except (psycopg.OperationalError, PoolTimeout) as error:
-                self._left_behind = True
+                self._left_behind = self._left_behind or error
                 log.warning("database_unreachable", error=first_line(error), cure="Jobs wait for it, and go on by themselves.")
                 break
         return done
@@ -153,11 +153,11 @@ class Worker:
         """Where no job is due, go on with a reindex for one batch."""
         return fill_some(self._pool, self._models, self._open_embedder, self._settings, self._books)
 
-    def _pick_up(self, connection: Connection[Any]) -> None:
-        """What PostgreSQL's going interrupted is tried again. The attempt counts: it may have been the document's doing."""
+    def _pick_up(self, connection: Connection[Any], error: psycopg.OperationalError) -> None:
+        """What PostgreSQL's going interrupted is tried again."""
         with connection.transaction():
             for job in jobs.held_by(connection, [self._name]):
-                take_back(connection, job, CUT_OFF, rng=self._rng)
+                cut_off(connection, job, error, rng=self._rng)
 
     def _run(self, claimed: Sequence[ClaimedJob], clock: Callable[[], float]) -> int:
         """Run these jobs, with their leases kept alive, to their ends in the job table; returns how many ended."""

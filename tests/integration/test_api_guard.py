@@ -93,6 +93,23 @@ def test_a_port_that_is_taken_is_named() -> None:
         listen("127.0.0.1", first.getsockname()[1])
 
 
+def test_a_full_disk_of_the_database_is_said_and_nothing_is_stored(open_to_this_machine: Api, module_database: Database) -> None:
+    with connect(module_database.url, autocommit=True) as connection:
+        connection.execute(
+            "CREATE FUNCTION docwell.full() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END$$"
+        )
+        connection.execute(
+            "CREATE TRIGGER is_full BEFORE INSERT ON docwell.pushed_content FOR EACH ROW EXECUTE FUNCTION docwell.full()"
+        )
+        try:
+            response = open_to_this_machine.client.put("/v1/documents/ns/full.md", content=b"# Full")
+        finally:
+            connection.execute("DROP FUNCTION docwell.full() CASCADE")
+    assert (response.status_code, response.json()["code"]) == (503, "database_full")
+    assert open_to_this_machine.client.get("/v1/documents").json()["documents"] == []
+
+
 def test_without_a_database_everything_is_503_and_says_when_to_come_again(tmp_path: Path) -> None:
     nowhere = f"postgresql://docwell@/docwell?host={tmp_path}"
     with running_api(nowhere, redis_url=f"unix://{tmp_path}/none.sock", wait_seconds=0.2) as api:

@@ -6,6 +6,7 @@ import random
 import uuid
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.documents import Beginning, Content
 from ingest_worker.jobs import control, scheduler
 from ingest_worker.jobs import table as jobs
+from ingest_worker.jobs.lost import cut_off
 from shared.config import Settings
 from shared.database import open_pool
 from shared.documents import JobState
@@ -65,6 +67,27 @@ def test_a_permanent_failure_is_dead_at_once_and_can_be_retried(corpus: Corpus) 
     assert jobs.fail(corpus.connection, job, code="damaged", error="broken", permanent=True, delay_seconds=0) is JobState.DEAD
     assert control.retry(corpus.connection, [job.job_id]) == 1
     assert _job(corpus, document)[:2] == ("queued", 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "attempts", "says"),
+    [
+        (psycopg.errors.DiskFull("could not extend file"), "queued", 0, "PostgreSQL's disk is full: could not extend file."),
+        (psycopg.OperationalError("FATAL:  could not write init file: No space left on device"), "queued", 0, "disk is full"),
+        (psycopg.errors.AdminShutdown("terminating connection"), "retrying", 1, "lost PostgreSQL"),
+    ],
+)
+def test_a_full_disk_of_the_database_costs_no_attempt_and_any_other_loss_does(
+    corpus: Corpus, error: psycopg.OperationalError, state: str, attempts: int, says: str
+) -> None:
+    document = corpus.ask("a.md")
+    corpus.claim()
+    with corpus.connection.transaction():
+        for job in jobs.held_by(corpus.connection, ["test"]):
+            cut_off(corpus.connection, job, error, rng=random.Random(1))
+    *now, told = _job(corpus, document)
+    assert now == [state, attempts, "ingest"]
+    assert says in str(told)
 
 
 def test_new_content_gives_a_waiting_retry_its_attempts_back(corpus: Corpus) -> None:
