@@ -39,7 +39,7 @@ from shared.embedding.protocol import Embedder
 from shared.errors import TransientError
 from shared.prices import TokenUse
 
-__all__ = ["JobReport", "Tools", "begin", "enrich", "keep", "parse", "run_job", "serve"]
+__all__ = ["JobReport", "Tools", "begin", "count_lacking", "enrich", "keep", "parse", "run_job", "serve"]
 
 _ROUNDS = 3
 """How often a swap is prepared anew when vectors that it counted on went meanwhile."""
@@ -145,6 +145,18 @@ def parse(reading: Reading, version_id: int, tools: Tools) -> Ready:
             modified=content.modified,
         )
     return Ready(job=reading.job, version=version, pictures=pictures, document=reading.begins.document)
+
+
+def count_lacking(ready: Ready, tools: Tools) -> int:
+    """How many of its passages have no vector yet.
+
+    Raises:
+        ConfigurationError, Outage: of the model, as `Models.targets`.
+    """
+    inputs = {chunk.input_id for chunk in ready.version.chunks}
+    space = tools.models.targets(tools.pool, tools.embedder, tools.settings).active.space
+    with tools.pool.connection() as connection:
+        return len(inputs - inputs_with_vector(connection, space.space_id, list(inputs)))
 
 
 def serve(ready: Sequence[Ready], tools: Tools) -> list[JobReport]:

@@ -12,6 +12,7 @@ from psycopg import Connection
 from psycopg.types.json import Json
 
 from ingest_worker.catalogue import without_vector
+from ingest_worker.catalogue.portions import portions
 from ingest_worker.catalogue.terms import Weight, remove_terms
 from ingest_worker.catalogue.vectors import remove_vectors
 from shared.documents import Chunk
@@ -30,22 +31,23 @@ def insert_chunks(connection: Connection[Any], chunks: Mapping[tuple[int, uuid.U
 
     In the order of their keys: publishers who meet wait, and never in a ring.
     """
-    rows = [
-        {
-            "audience_id": audience,
-            "chunk_id": chunk_id,
-            "input_id": chunks[audience, chunk_id].input_id,
-            "kind": chunks[audience, chunk_id].kind,
-            "text": chunks[audience, chunk_id].text,
-            "section": chunks[audience, chunk_id].section_text,
-            "symbol": chunks[audience, chunk_id].symbol,
-            "language": chunks[audience, chunk_id].language,
-            "tokens": chunks[audience, chunk_id].tokens,
-            "context": chunks[audience, chunk_id].context,
-        }
-        for audience, chunk_id in sorted(chunks)
-    ]
-    connection.execute(_INSERT_CHUNKS, (Json(rows, dumps=orjson.dumps),))
+    for some in portions(sorted(chunks)):
+        rows = [
+            {
+                "audience_id": audience,
+                "chunk_id": chunk_id,
+                "input_id": chunks[audience, chunk_id].input_id,
+                "kind": chunks[audience, chunk_id].kind,
+                "text": chunks[audience, chunk_id].text,
+                "section": chunks[audience, chunk_id].section_text,
+                "symbol": chunks[audience, chunk_id].symbol,
+                "language": chunks[audience, chunk_id].language,
+                "tokens": chunks[audience, chunk_id].tokens,
+                "context": chunks[audience, chunk_id].context,
+            }
+            for audience, chunk_id in some
+        ]
+        connection.execute(_INSERT_CHUNKS, (Json(rows, dumps=orjson.dumps),))
 
 
 _HOLD = """

@@ -14,6 +14,7 @@ import numpy as np
 from psycopg import Connection
 
 from ingest_worker.catalogue.binary import integer_array, sparsevec_array
+from ingest_worker.catalogue.portions import portions
 from shared.documents import Chunk, ChunkKind
 from shared.lexical import LEXICAL_VERSION, MOST_COUNTED, TERM_SPACE, term_counts
 
@@ -57,14 +58,13 @@ def insert_terms(connection: Connection[Any], chunks: Mapping[tuple[int, uuid.UU
     values = {"audiences": [audience for audience, _ in chunks], "ids": [chunk_id for _, chunk_id in chunks]}
     present = set(connection.execute(_PRESENT, values).fetchall())
     entering = [owner for owner in sorted(chunks) if owner not in present]
-    if not entering:
-        return {}
-    counts = [term_counts(chunks[owner].embedded_text) for owner in entering]
-    lengths = [sum(counted.values()) for counted in counts]
-    connection.execute(_INSERT, _parameters(connection, entering, counts, lengths))
     entered: dict[int, Weight] = {}
-    for (audience, _), length in zip(entering, lengths, strict=True):
-        entered[audience] = entered.get(audience, Weight()) + Weight(chunks=1, terms=length)
+    for some in portions(entering):
+        counts = [term_counts(chunks[owner].embedded_text) for owner in some]
+        lengths = [sum(counted.values()) for counted in counts]
+        connection.execute(_INSERT, _parameters(connection, some, counts, lengths))
+        for (audience, _), length in zip(some, lengths, strict=True):
+            entered[audience] = entered.get(audience, Weight()) + Weight(chunks=1, terms=length)
     return entered
 
 

@@ -13,6 +13,7 @@ from psycopg import Connection, sql
 
 from ingest_worker.catalogue import vector_cache
 from ingest_worker.catalogue.binary import halfvec_array
+from ingest_worker.catalogue.portions import portions
 
 Owner = tuple[int, uuid.UUID]
 """Who a vector belongs to: (audience_id, input_id)."""
@@ -85,11 +86,11 @@ def insert_vectors(
     present = set(connection.execute(_PRESENT.format(table=table), values).fetchall())
     missing = [owner for owner in wanted if owner not in present]
     new = [owner for owner in missing if owner[1] in vectors]
-    if new:
+    for some in portions(new):
         made = {
-            "audiences": [audience for audience, _ in new],
-            "inputs": [input_id for _, input_id in new],
-            "embeddings": halfvec_array(connection, [vectors[input_id] for _, input_id in new]),
+            "audiences": [audience for audience, _ in some],
+            "inputs": [input_id for _, input_id in some],
+            "embeddings": halfvec_array(connection, [vectors[input_id] for _, input_id in some]),
             "indexed": space.crowded,
         }
         connection.execute(_INSERT.format(table=table), made)

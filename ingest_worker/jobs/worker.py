@@ -9,10 +9,8 @@ import signal
 import sys
 import threading
 import time
-import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +29,10 @@ from ingest_worker.enrich.caption_step import Captioner
 from ingest_worker.enrich.step import Enricher
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.celery_app import WORK, make_app
+from ingest_worker.jobs.held import Held
 from ingest_worker.jobs.identity import is_gone, neighbours, worker_name
 from ingest_worker.jobs.keeper import Keeper, ReportingPool
+from ingest_worker.jobs.lane import Lane
 from ingest_worker.jobs.lost import cut_off
 from ingest_worker.jobs.table import ClaimedJob, LeaseLost
 from ingest_worker.parse.cage import CageLimits, ParserCage
@@ -60,6 +60,9 @@ _CLAIMED_AT_ONCE = 16
 _LONGEST_BATCH_SECONDS = 5.0
 """After this long, what was claimed together and not begun goes back to the queue."""
 
+_LONGEST_STATEMENT_MS = 600_000
+"""Taking out a document of a hundred thousand passages is one statement, and it may meet a busy disk."""
+
 _LOOK_SECONDS = 2.0
 """How often, on average, an idle process looks for jobs that nobody woke it for: Redis is away, or was emptied."""
 
@@ -81,7 +84,15 @@ class Worker:
         self._books = Work()
         self._rng = random.Random()  # noqa: S311 - jitter, no secret
         # Unchecked: a connection that died is noticed by the claim, before there is a job to lose.
-        self._pool = open_pool(_database_url(settings), name="docwell-worker", size=3, check=False, autocommit=True)
+        self._pool = open_pool(
+            _database_url(settings),
+            name="docwell-worker",
+            size=4,
+            check=False,
+            autocommit=True,
+            statement_timeout_ms=_LONGEST_STATEMENT_MS,
+        )
+        self._lane = Lane(self._pool, processes=_processes(settings))
         self._cage = ParserCage(
             CageLimits(
                 timeout_seconds=settings.parse_timeout_seconds,
@@ -172,18 +183,20 @@ class Worker:
             captioner=self._captioner,
             models=self._models,
         )
-        held = {job.job_id: job for job in claimed}
+        held = Held(claimed, pool=self._pool, worker=self._name, lease_seconds=self._settings.job_lease_seconds)
         self._outages += 1
-        with self._heartbeat(held):
-            for ended in run_jobs(claimed, tools, self._pace, enough=lambda: clock() - began > _LONGEST_BATCH_SECONDS):
-                self._record(ended, clock() - began)
-                del held[ended.job.job_id]
-        if held:
-            # Another worker may be idle: what was not begun goes back rather than wait here behind slow documents.
-            with self._pool.connection() as connection:
-                jobs.hand_back(connection, self._name, list(held))
+        done = 0
+
+        def enough() -> bool:
+            return clock() - began > _LONGEST_BATCH_SECONDS
+
+        with held.kept(patience_seconds=_LONGEST_BATCH_SECONDS):
+            for ended in run_jobs(claimed, tools, self._pace, enough=enough, take=held.begin, lane=self._lane):
+                if held.end(ended.job):
+                    self._record(ended, clock() - began)
+                    done += 1
         self._keep_books()
-        return len(claimed) - len(held)
+        return done
 
     def _keep_books(self) -> None:
         """Add up what was done, for `/metrics`."""
@@ -271,33 +284,15 @@ class Worker:
         self._finished(job, state.value, error.code)
         log.warning("job_failed", state=state.value, code=error.code, error=str(error), attempt=job.attempts)
 
-    @contextmanager
-    def _heartbeat(self, held: Mapping[uuid.UUID, ClaimedJob]) -> Iterator[None]:
-        """Keep the leases of these jobs, which shrink as they end."""
-        stop = threading.Event()
-        lease = self._settings.job_lease_seconds
-
-        def beat() -> None:
-            while not stop.wait(lease / 3):
-                try:
-                    with self._pool.connection() as connection:
-                        jobs.renew(connection, list(held.values()), lease_seconds=lease)
-                except (psycopg.Error, PoolTimeout) as error:
-                    log.warning("heartbeat_missed", error=first_line(error))
-
-        thread = threading.Thread(target=beat, name="lease-heartbeat", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
-
 
 def _database_url(settings: Settings) -> str:
     if settings.database_url is None:
         raise ConfigurationError("No database is set. Set DOCWELL_DATABASE_URL, or start everything with `docwell up`.")
     return settings.database_url.get_secret_value()
+
+
+def _processes(settings: Settings) -> int:
+    return settings.worker_concurrency or os.cpu_count() or 1
 
 
 def _log_done(report: JobReport, seconds: float) -> None:
@@ -353,7 +348,7 @@ def run_worker(settings: Settings, *, ready_file: Path | None = None) -> int:
     import_embedder(settings)  # before the fork, once for all children
     # Celery warns of root because of pickle, which is not accepted here; parsers run caged.
     warnings.filterwarnings("ignore", category=SecurityWarning)
-    concurrency = settings.worker_concurrency or os.cpu_count() or 1
+    concurrency = _processes(settings)
     main = os.getpid()
     keeper = Keeper(
         app,

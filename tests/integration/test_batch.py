@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,13 @@ import pytest
 from psycopg import Connection
 
 from ingest_worker.batch import LARGE_BYTES, Ended, Pace, run_jobs
-from ingest_worker.catalogue import fetches
+from ingest_worker.catalogue import fetches, portions
 from ingest_worker.catalogue.documents import Observed, request_ingest
 from ingest_worker.catalogue.sources import ensure_namespace, ensure_source
 from ingest_worker.jobs import control
 from ingest_worker.jobs import table as jobs
+from ingest_worker.jobs.held import Held
+from ingest_worker.jobs.lane import Lane
 from ingest_worker.jobs.table import ClaimedJob, LeaseLost
 from ingest_worker.parse.cage import CageLimits, ParserCage
 from ingest_worker.pipeline import JobReport, Tools
@@ -25,7 +28,7 @@ from shared.config import Settings
 from shared.database import connect, open_pool
 from shared.embedding.fingerprint import Fingerprint
 from shared.embedding.protocol import Role, Vectors
-from shared.errors import PermanentError, TransientError
+from shared.errors import PermanentError, Postponed, TransientError
 from tests.conftest import Database
 from tests.corpus import unit_vector
 
@@ -275,6 +278,92 @@ def test_a_large_file_keeps_none_waiting_that_were_claimed_with_it(desk: Desk) -
     ended = desk.run(desk.claim(), enough=lambda: next(times, True))
     done = [desk.path(one.job) for one in ended]
     assert (set(done[:-1]), done[-1]) == ({"a.md", "b.md"}, "large.txt"), "and it is done though time is up"
+
+
+def _make_large(desk: Desk, *names: str, size: int = LARGE_BYTES) -> None:
+    (desk.root / "inbox").mkdir(exist_ok=True)
+    for name in names:
+        (desk.root / "inbox" / name).write_text(" ".join(f"{name}{number:06}" for number in range(size // 15)))
+    desk.ask(*names)
+
+
+def test_what_waits_behind_a_large_file_is_done_by_others_while_it_is_embedded(desk: Desk) -> None:
+    _make_large(desk, "large1.txt", "large2.txt")
+    desk.ask("a.md")
+    claimed = desk.claim()
+    held = Held(claimed, pool=desk.tools.pool, worker="host:1:2", lease_seconds=60)
+    elsewhere: list[ClaimedJob] = []
+
+    def give_back(texts: Sequence[str]) -> None:
+        if not any("a.md" in text for text in texts):
+            held.give_back()
+            elsewhere.extend(jobs.claim(desk.connection, worker="host:3:4", lease_seconds=60, limit=16))
+
+    desk.embedder.refuse = give_back
+    done = [one for one in run_jobs(claimed, desk.tools, Pace(), enough=lambda: False, take=held.begin) if held.end(one.job)]
+    assert desk.path(done[0].job) == "a.md"
+    assert desk.searchable() == {"a.md", desk.path(done[1].job)}
+    assert [(job.attempts, job.job_id) for job in elsewhere] == [
+        (1, ({job.job_id for job in claimed} - {one.job.job_id for one in done}).pop())
+    ]
+
+
+def test_what_is_not_begun_goes_back_in_time_whatever_the_one_that_is_does(desk: Desk) -> None:
+    desk.ask("a.md", "b.md")
+    first, second = desk.claim()
+    held = Held([first, second], pool=desk.tools.pool, worker="host:1:2", lease_seconds=60)
+    assert held.begin(first)
+    until = time.monotonic() + 10
+    with held.kept(patience_seconds=0):
+        while held.begin(second) and time.monotonic() < until:
+            pass
+    rows = desk.connection.execute("SELECT job_id, state, attempts FROM docwell.job").fetchall()
+    assert set(rows) == {(first.job_id, "queued", 0), (second.job_id, "queued", 0)}
+
+
+def test_a_document_that_takes_minutes_waits_while_others_that_do_leave_no_room(desk: Desk) -> None:
+    _make_large(desk, "large.txt", size=65_536)
+    claimed = desk.claim()
+    pace = Pace()
+    pace.most_chunks = 1  # a slow model
+    lane, of_others = (Lane(desk.tools.pool, processes=2) for _ in range(2))
+    with of_others.place() as is_free:
+        for _ in range(2):  # the second time it is known, and not parsed
+            (ended,) = run_jobs(claimed, desk.tools, pace, enough=lambda: False, lane=lane)
+            assert isinstance(ended.outcome, Postponed)
+            assert ended.outcome.code == "others_take_long"
+    assert is_free
+    assert desk.embedder.calls == []
+    (ended,) = run_jobs(claimed, desk.tools, pace, enough=lambda: False, lane=lane)
+    assert desk.outcomes([ended]) == {"large.txt": "indexed"}
+    with of_others.place() as is_free:
+        assert is_free, "the place is free again"
+
+
+def test_the_pace_is_that_of_the_embedder_not_of_the_largest_document(desk: Desk) -> None:
+    now = [0.0]
+    pace = Pace(clock=lambda: now[0])
+
+    def wait(texts: Sequence[str]) -> None:
+        now[0] += len(texts) / pace.most_chunks
+
+    desk.embedder.refuse = wait
+    _make_large(desk, "large.txt", size=65_536)
+    list(run_jobs(desk.claim(), desk.tools, pace, enough=lambda: False))
+    assert desk.embedder.calls[0] > 2 * pace.most_chunks
+    assert pace.most_chunks == 32
+
+
+def test_a_document_of_very_many_passages_is_written_in_portions(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portions, "MOST_ROWS", 50)
+    _make_large(desk, "large.txt", size=65_536)
+    (ended,) = desk.run(desk.claim())
+    assert isinstance(ended.outcome, JobReport)
+    tables = ("chunk", "chunk_terms", "vector_1")
+    assert {row for table in tables for row in desk.connection.execute(f"SELECT count(*) FROM docwell.{table}")} == {
+        (ended.outcome.chunks,)
+    }
+    assert ended.outcome.chunks > 60
 
 
 def test_a_document_erased_under_a_running_job_is_a_lost_lease(desk: Desk) -> None:
