@@ -11,10 +11,13 @@ import contextlib
 import os
 import queue
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import psycopg
@@ -122,6 +125,19 @@ class Keeper:
         """From now on children end because they are told to."""
         self._stopping.set()
         self._ended.put(None)
+
+    def hear_first(self) -> None:
+        """Learn of SIGQUIT and SIGINT before Celery, from the main thread.
+
+        Celery ends its processes first and tells of the stop afterwards: they would look like crashes, and cost their jobs an attempt.
+        """
+        for number in (signal.SIGQUIT, signal.SIGINT):
+            signal.signal(number, partial(self._stop_then, signal.getsignal(number)))
+
+    def _stop_then(self, handler: object, number: int, frame: FrameType | None) -> None:
+        self.stop()
+        if callable(handler):
+            handler(number, frame)
 
     def child_ended(self, pid: int, status: int | None) -> None:
         """Note the end of a child; never waits."""

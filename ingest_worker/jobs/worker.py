@@ -360,6 +360,7 @@ def run_worker(settings: Settings, *, ready_file: Path | None = None) -> int:
     )
 
     def ready(**_: object) -> None:
+        keeper.hear_first()
         keeper.start(orphans)
         if ready_file is not None:
             ready_file.touch()
