@@ -129,7 +129,7 @@ class Keeper:
     def hear_first(self) -> None:
         """Learn of SIGQUIT and SIGINT before Celery, from the main thread.
 
-        Celery ends its processes first and tells of the stop afterwards: they would look like crashes, and cost their jobs an attempt.
+        It ends its processes first and tells of the stop afterwards: they would look like crashes, and cost jobs an attempt.
         """
         for number in (signal.SIGQUIT, signal.SIGINT):
             signal.signal(number, partial(self._stop_then, signal.getsignal(number)))
