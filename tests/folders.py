@@ -118,11 +118,11 @@ class Folder:
                     return done
                 done += [_do(connection, job) for job in claimed]
 
-    def sweep(self, **options: Any) -> SweepReport:
+    def sweep(self, *, stop: threading.Event | None = None, **options: Any) -> SweepReport:
         """One sweep by itself, with no settling unless asked for."""
         chosen = {"rest_seconds": 0.0, "grace_seconds": 0.0} | options
         rules = IgnoreRules(self.root, self.source_settings.ignore, name_rules(self.settings))
-        return sweep(self.pool, self.source, rules, self.woken.append, threading.Event(), SweepOptions(**chosen))
+        return sweep(self.pool, self.source, rules, self.woken.append, stop or threading.Event(), SweepOptions(**chosen))
 
     @contextlib.contextmanager
     def watched(self, **more: Any) -> Iterator[FolderWatcher]:

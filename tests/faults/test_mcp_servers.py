@@ -144,6 +144,7 @@ class Clients:
 
     address: str
     stopped: threading.Event = field(default_factory=threading.Event)
+    cleared: threading.Event = field(default_factory=threading.Event)
     answered: int = 0
     retried: int = 0
     failures: list[str] = field(default_factory=list)
@@ -158,6 +159,7 @@ class Clients:
                     self.retried += 1
                 # A process that is being killed takes connections until the system has cleared it away.
                 self.stopped.wait(RETRY_SECONDS)
+                self.cleared.wait(60)
                 try:
                     self._ask_once()
                 except Exception as error:
@@ -171,9 +173,11 @@ class Clients:
             self.answered += 1
 
 
+@pytest.mark.timeout(600)  # it starts a dozen processes, one after the other
 def test_servers_that_are_killed_again_and_again_cost_a_client_one_retry_at_most(indexed: Database) -> None:
     with _servers(indexed.reader_url, 2) as servers, relay([server.port for server in servers]) as address:
         clients = Clients(address=address)
+        clients.cleared.set()
         threads = [threading.Thread(target=clients.ask_on) for _ in range(CLIENTS)]
         for thread in threads:
             thread.start()
@@ -183,10 +187,13 @@ def test_servers_that_are_killed_again_and_again_cost_a_client_one_retry_at_most
                 # Whoever was hit by the kill before has had the retry: a second kill would be one too many.
                 _until(lambda: clients.answered >= before + 4 * CLIENTS or bool(clients.failures), "answers")  # noqa: B023
                 server = servers[number % len(servers)]
+                clients.cleared.clear()
                 server.kill()
+                clients.cleared.set()
                 server.start()
         finally:
             clients.stopped.set()
+            clients.cleared.set()
             for thread in threads:
                 thread.join(60)
     print(f"{KILLS} kills, {clients.answered} answers, {clients.retried} after a retry")

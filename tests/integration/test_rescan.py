@@ -280,17 +280,17 @@ def test_a_file_that_comes_back_within_the_grace_is_not_deleted(folder: Folder) 
     folder.sweep()
     folder.work()
     (folder.root / "a.md").unlink()
-    done = threading.Event()
+    graces = []
 
-    def restore() -> None:
-        folder.write("a.md", "written anew")
-        done.set()
+    class Grace(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            """The file comes back while the sweep waits for that; no time passes."""
+            graces.append(timeout)
+            folder.write("a.md", "written anew")
+            return False
 
-    timer = threading.Timer(0.1, restore)
-    timer.start()
-    report = folder.sweep(grace_seconds=0.5)
-    assert done.is_set()
-    assert report.gone == 0
+    report = folder.sweep(stop=Grace(), grace_seconds=0.5)
+    assert (graces, report.gone) == ([0.5], 0)
     assert folder.sweep().changed == 1
 
 
