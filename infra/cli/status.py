@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from infra.cli import costs, output
 from infra.cli.context import owner_connection, settings
 from infra.cli.costs import tokens_of
+from infra.doctor import look_at_disk
 from infra.local.runtime import ServiceState, service_states
 from ingest_worker.catalogue import batches, json_form, without_vector
 from ingest_worker.catalogue.batches import Waiting
@@ -35,7 +37,7 @@ def status(as_json: output.JsonOption = False) -> None:
         more = {"older_documents": older, "reindex": reindex, "without_vector": gaps, "remote_sources": remotes}
         output.print_json({**json_form.as_json(found), **more, "context_batches": waiting, "services": services})
     else:
-        _print(found, older, reindex, gaps, waiting, services)
+        _print(found, older, reindex, gaps, waiting, services, disk_line(current.home))
         _print_remotes(remotes)
 
 
@@ -46,11 +48,13 @@ def _print(
     gaps: Sequence[GapCount],
     waiting: Waiting,
     services: Sequence[ServiceState],
+    disk: str | None,
 ) -> None:
     model = found.embedding
     output.print_facts(
         [
             ("services", services_line(services)),
+            ("disk", disk),
             (
                 "documents",
                 f"{found.documents.total} ({found.documents.searchable} searchable): {_counts(found.documents.by_state)}",
@@ -150,6 +154,12 @@ def services_line(found: Sequence[ServiceState]) -> str | None:
     if not lame:
         return f"{len(found)} running" if found else None
     return "; ".join(f"{one.name} is {one.state} ({one.last_exit or 'no end yet'}), see {one.log}" for one in lame)
+
+
+def disk_line(home: Path) -> str | None:
+    """Free space where `home` is, and what to do, when there is little; None else."""
+    found = look_at_disk("disk", home)
+    return None if found.cure is None else f"{found.finding} {found.cure}"
 
 
 def _reindex(found: Reindex | None) -> str | None:

@@ -50,8 +50,8 @@ def show(lines: list[tuple[str, str]]) -> None:
     from rich.panel import Panel
     from rich.text import Text
 
-    width = max(len(label) for label, _ in lines) + 1
     title, *rest = lines
+    width = max(len(label) for label, _ in rest) + 1
     console = Console()
     if console.is_terminal and max(len(value) for _, value in rest) + width + 6 <= console.width:
         body = Text("\n".join(f"{label + ':':<{width}} {value}" for label, value in rest), no_wrap=True)

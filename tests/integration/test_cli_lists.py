@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from infra.cli import make_app
-from infra.cli.status import services_line
+from infra.cli.status import disk_line, services_line
 from infra.doctor import look_at_disk, look_at_inotify, look_at_python, look_at_services
 from infra.doctor_database import look_into_database
 from infra.findings import Finding
@@ -346,6 +348,17 @@ def test_status_and_doctor_say_which_service_keeps_crashing_and_where_its_log_is
     for said in (told.cure or "", services_line(found) or ""):
         assert str(tmp_path / "logs" / "scheduler.log") in said
     assert services_line(found[:1]) == "1 running"
+
+
+@pytest.mark.parametrize(("mebibytes", "says"), [(0, "0.0 GiB are free at "), (1024, "1.0 GiB are free at "), (9999, None)])
+def test_status_says_when_there_is_little_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mebibytes: int, says: str | None
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=mebibytes * 1024**2))
+    told = disk_line(tmp_path)
+    assert (told or "").startswith(says or "")
+    assert (told is None) == (says is None)
+    assert told is None or "Free some space" in told
 
 
 def test_the_doctor_looks_at_this_machine(tmp_path: Path) -> None:
