@@ -22,6 +22,7 @@ from shared.database import connect
 from shared.errors import ConfigurationError, PermanentError
 from tests.api import Api, running_api
 from tests.conftest import Database
+from tests.ports import free_port
 
 ROUTES = ["/v1/documents", "/v1/jobs", "/v1/status", "/metrics", "/docs", "/openapi.json", "/nothing"]
 
@@ -154,8 +155,7 @@ run_api(load_settings()[0])
 
 
 def test_the_process_serves_until_it_is_told_to_stop_and_ends_well(database: Database, home: Path) -> None:
-    with listen("127.0.0.1", 0) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {
         "DOCWELL_DATABASE_URL": database.url,
         "DOCWELL_REDIS_URL": "unix:///nowhere/redis.sock",
@@ -167,19 +167,19 @@ def test_the_process_serves_until_it_is_told_to_stop_and_ends_well(database: Dat
         [sys.executable, "-c", _SERVE], env=environment, cwd=root, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while True:
             try:
-                answer = httpx.put(f"http://127.0.0.1:{port}/v1/documents/ns/a.md", content=b"x", trust_env=False)
+                answer = httpx.put(f"http://127.0.0.1:{port}/v1/documents/ns/a.md", content=b"x", trust_env=False, timeout=30)
                 break
             except httpx.ConnectError:
                 assert process.poll() is None, process.communicate()[1]
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
         assert answer.status_code == 202, "a broker that is away delays nothing"
-        assert answer.elapsed.total_seconds() < 2
+        assert answer.elapsed.total_seconds() < 10
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
         assert b"Traceback" not in errors
     finally:

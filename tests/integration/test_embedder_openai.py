@@ -1,7 +1,6 @@
 """The client of OpenAI-compatible APIs, against a small server on loopback that answers as they do."""
 
 import random
-import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,7 @@ from shared.embedding.openai_compatible import OpenAIEmbedder
 from shared.embedding.probe import ORDINARY
 from shared.embedding.protocol import Role, TextsRefused
 from shared.errors import ConfigurationError, PermanentError, TransientError
+from tests.ports import free_port
 from tests.v1_embeddings import Answer, Server, error, expected
 
 
@@ -233,9 +233,7 @@ def test_a_batch_that_takes_too_long_is_halved(server: Server, slept: list[float
 
 
 def test_a_server_that_is_not_there_is_transient_and_names_the_setting(slept: list[float]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    embedder = OpenAIEmbedder(base_url=f"http://127.0.0.1:{port}/v1", api_key=None, model="m", sleep=slept.append)
+    embedder = OpenAIEmbedder(base_url=f"http://127.0.0.1:{free_port()}/v1", api_key=None, model="m", sleep=slept.append)
     with pytest.raises(TransientError, match="DOCWELL_EMBEDDING_BASE_URL"):
         embedder.embed(["a"], Role.QUERY)
     embedder.close()
