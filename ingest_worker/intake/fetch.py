@@ -115,11 +115,10 @@ class Fetcher:
         for one in found:
             reason = refusal(one, private=private)
             if reason is not None:
-                raise PermanentError(
-                    f"{shown(address)} was not asked: {reason}. If that is meant to be, list the host in"
-                    " DOCWELL_FETCH_PRIVATE_HOSTS; link-local and reserved addresses are never asked.",
-                    code="address_not_allowed",
-                )
+                cure = "Such addresses are never asked: name another one, or send the bytes."
+                if refusal(one, private=True) is None:
+                    cure = "If that is meant to be, list the host in DOCWELL_FETCH_PRIVATE_HOSTS."
+                raise PermanentError(f"{shown(address)} was not asked: {reason}. {cure}", code="address_not_allowed")
         if not found:
             raise TransientError(f"The name {host} has no address now.", code="fetch_dns")
         return list(found[:_MOST_ADDRESSES])

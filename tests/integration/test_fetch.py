@@ -58,7 +58,8 @@ def test_a_name_that_leads_inside_is_not_asked(site: Site, address: str) -> None
     site.answers["/a"] = (200, {}, b"inner")
     fetcher = make_fetcher(site, private=(), resolve=lambda host, port: ["93.184.216.34", address])
     error = _fails(fetcher, site.url("/a?sig=s3cret"), PermanentError, "address_not_allowed")
-    assert "DOCWELL_FETCH_PRIVATE_HOSTS" in str(error)
+    listing_helps = address not in {"169.254.169.254", "0.0.0.0"}  # noqa: S104
+    assert ("DOCWELL_FETCH_PRIVATE_HOSTS" in str(error), "never asked" in str(error)) == (listing_helps, not listing_helps)
     assert site.asked == []
 
 
