@@ -28,6 +28,7 @@ ALONE_SECONDS = 5.0
 
 _TARGET_SECONDS = 1.0
 _MOST_CHUNKS = 512
+_TELLING_CHUNKS = 16
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -47,14 +48,20 @@ class Pace:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.most_chunks = 32
+        self.per_second = 32.0
+        """Passages that are embedded and published in a second, where there are enough of them to tell."""
 
     def serve(self, ready: Sequence[Ready], tools: Tools) -> list[JobReport]:
         """`pipeline.serve`, timed."""
         began = self._clock()
         reports = serve(ready, tools)
+        whole = self._clock() - began
+        embedded = sum(one.embedded for one in reports)
+        if embedded >= _TELLING_CHUNKS and whole > 0:
+            self.per_second = (self.per_second + embedded / whole) / 2
         # Of a document that is larger than what goes together, its part.
         passages = sum(len(one.version.chunks) for one in ready)
-        seconds = (self._clock() - began) * min(1.0, self.most_chunks / max(1, passages))
+        seconds = whole * min(1.0, self.most_chunks / max(1, passages))
         if seconds > 2 * _TARGET_SECONDS:
             self.most_chunks = max(1, self.most_chunks // 2)
         elif seconds < _TARGET_SECONDS / 2:
@@ -173,11 +180,11 @@ class _Batch:
         return self.lane is not None and self.lane.is_long(reading.job.document_id, reading.begins.content.sha256)
 
     def _seconds(self, parsed: Ready) -> float:
-        """About how long its passages take to embed."""
-        if len(parsed.version.chunks) <= ALONE_SECONDS * self.pace.most_chunks:
-            return len(parsed.version.chunks) / self.pace.most_chunks
+        """About how long its passages take to embed; 0.0 where that is not worth a look."""
+        if len(parsed.version.chunks) <= ALONE_SECONDS * self.pace.per_second:
+            return 0.0
         lacking = _one(partial(count_lacking, parsed, self.tools))
-        return 0.0 if isinstance(lacking, Exception) else lacking / self.pace.most_chunks  # embedding meets it again, and says it
+        return 0.0 if isinstance(lacking, Exception) else lacking / self.pace.per_second  # embedding meets it again, and says it
 
     def _run_long(self, reading: Reading, version_id: int, parsed: Ready | None = None) -> Iterator[Ended]:
         """One that takes minutes, unless others that do leave no room for it."""

@@ -325,7 +325,7 @@ def test_a_document_that_takes_minutes_waits_while_others_that_do_leave_no_room(
     _make_large(desk, "large.txt", size=65_536)
     claimed = desk.claim()
     pace = Pace()
-    pace.most_chunks = 1  # a slow model
+    pace.per_second = 1.0  # a slow model
     lane, of_others = (Lane(desk.tools.pool, processes=2) for _ in range(2))
     with of_others.place() as is_free:
         for _ in range(2):  # the second time it is known, and not parsed
@@ -352,6 +352,7 @@ def test_the_pace_is_that_of_the_embedder_not_of_the_largest_document(desk: Desk
     list(run_jobs(desk.claim(), desk.tools, pace, enough=lambda: False))
     assert desk.embedder.calls[0] > 2 * pace.most_chunks
     assert pace.most_chunks == 32
+    assert pace.per_second == pytest.approx(32)
 
 
 def test_a_document_of_very_many_passages_is_written_in_portions(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
