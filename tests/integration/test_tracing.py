@@ -25,6 +25,7 @@ from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.util._once import Once
 
+from ingest_worker.jobs import worker as worker_module
 from ingest_worker.jobs.worker import Worker
 from query_server.http import make_app
 from shared import tracing
@@ -210,7 +211,11 @@ def test_a_request_to_the_api_goes_on_with_its_trace_and_names_the_route(databas
     assert spans["GET /v1/status"].parent_span_id == b""
 
 
-def test_a_job_has_its_stages_below_it(database: Database, tmp_path: Path, redis_url: str, traced: Collector) -> None:
+def test_a_job_has_its_stages_below_it(
+    database: Database, tmp_path: Path, redis_url: str, traced: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a batch has no time left for is handed back, and begins again.
+    monkeypatch.setattr(worker_module, "_LONGEST_BATCH_SECONDS", 600.0)
     with held_embedder() as embedder, open_works(database, tmp_path, redis_url, embedder) as works:
         embedder.status, embedder.limits = 503, lambda texts: any("poison" in text for text in texts)
         works.attempts = 1
