@@ -95,6 +95,21 @@ class FolderSettings(_Table):
     ignore: Words = ()
 
 
+class PushSettings(_Table):
+    """What is pushed to the API or by the generic webhook. It says only what may leave: all else comes with each document."""
+
+    type: Literal["push"]
+    name: Literal["push"]
+
+    @model_validator(mode="after")
+    def _says_nothing_of_documents(self) -> Self:
+        told = sorted(self.model_fields_set & {"namespace", "tags", "readers", "max_bytes"})
+        if told:
+            instead = "set DOCWELL_MAX_BYTES" if told == ["max_bytes"] else "each document that is pushed brings its own"
+            raise ValueError(f"{', '.join(told)} cannot be set for what is pushed: {instead}")
+        return self
+
+
 class ConnectionSettings(_Table):
     """A source that is asked over the network. What a connector needs beside this stands in a class of its own.
 
@@ -301,7 +316,7 @@ class OtherSettings(ConnectionSettings):
 _USUAL_ADDRESSES = ("url", "base_url", "address", "endpoint")
 _USUAL_SECRETS = frozenset({"token", "api_token", "password", "secret", "client_secret", "api_key"})
 
-BUILT_IN = ("folder", "confluence", "sharepoint")
+BUILT_IN = ("folder", "confluence", "sharepoint", "push")
 """Types that come with Docwell."""
 
 
@@ -309,6 +324,7 @@ _CLASSES: dict[str, type[_Table]] = {
     "folder": FolderSettings,
     "confluence": ConfluenceSettings,
     "sharepoint": SharePointSettings,
+    "push": PushSettings,
 }
 
 
@@ -337,6 +353,7 @@ SourceSettings = Annotated[
     Annotated[FolderSettings, Tag("folder")]
     | Annotated[ConfluenceSettings, Tag("confluence")]
     | Annotated[SharePointSettings, Tag("sharepoint")]
+    | Annotated[PushSettings, Tag("push")]
     | Annotated[OtherSettings, Tag("other")],
     Discriminator(_type_of),
 ]

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from infra.cli import output
 from shared.config import DEFAULT_CONFIG, PREFIX, ConnectionSettings, FolderSettings, Settings, SourceSettings, load_settings
 from shared.errors import ConfigurationError, PermanentError
-from shared.source_settings import BUILT_IN, OtherSettings, plain_keys, secret_keys
+from shared.source_settings import BUILT_IN, OtherSettings, PushSettings, plain_keys, secret_keys
 
 _TABLE: TypeAdapter[SourceSettings] = TypeAdapter(SourceSettings)
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
@@ -29,7 +29,7 @@ LimitOption = Annotated[int, typer.Option("--limit", min=1, help="With --dry-run
 
 def add(
     name: Annotated[str, typer.Argument(help="How answers and commands call it.")],
-    kind: Annotated[str, typer.Option("--type", help="folder, confluence, sharepoint, or what another package offers.")],
+    kind: Annotated[str, typer.Option("--type", help="folder, confluence, sharepoint, push, or what another package offers.")],
     root: Annotated[Path | None, typer.Option(help="The folder, for the type folder.")] = None,
     namespace: Annotated[str | None, typer.Option(help="Where its documents belong; `default` without it.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A tag of all of its documents; may be repeated.")] = None,
@@ -48,18 +48,21 @@ def add(
         raise ConfigurationError(f"A source {name!r} is configured already. Give this one another name.", code="source_exists")
     table = _table(name, kind, root=root, namespace=namespace, tags=tag, readers=reader, pairs=set_ or [])
     chosen = _validated(table)
-    found = try_source(chosen, general, most=limit if dry_run else 1)
+    # Nothing can be listed of what is pushed.
+    found = None if isinstance(chosen, PushSettings) else asdict(try_source(chosen, general, most=limit if dry_run else 1))
     path = config_path()
     if not dry_run:
         write_table(path, table)
     if as_json:
-        output.print_json({"source": name, "type": kind, "written": None if dry_run else str(path), "preview": asdict(found)})
-        return
-    if dry_run:
-        print_preview(name, asdict(found))
-        return
-    print(f"Source {name} can be read, and stands in {path}.")
-    print("Restart Docwell, or its watcher, to take it in. `docwell sources show` then tells how far it is.", file=sys.stderr)
+        output.print_json({"source": name, "type": kind, "written": None if dry_run else str(path), "preview": found})
+    elif found is None:
+        print(f"The table of what is pushed {'fits' if dry_run else f'stands in {path}'}.")
+        print("Docwell, or its workers, have to start again to heed it.", file=sys.stderr)
+    elif dry_run:
+        print_preview(name, found)
+    else:
+        print(f"Source {name} can be read, and stands in {path}.")
+        print("Restart Docwell, or its watcher, to take it in. `docwell sources show` then tells how far it is.", file=sys.stderr)
 
 
 def config_path() -> Path:
@@ -168,6 +171,8 @@ def preview_configured(name: str, connection: Connection[Any], *, most: int, as_
     chosen = next((source for source in general.sources if source.name == name), None)
     if chosen is None and name == "inbox":
         chosen = FolderSettings(name="inbox", root=general.inbox)
+    if isinstance(chosen, PushSettings):
+        raise PermanentError("What is pushed comes by itself: there is nothing to ask.", code="not_configured")
     if chosen is None:
         raise PermanentError(f"Source {name} does not stand in {config_path()}, so it cannot be asked.", code="not_configured")
     found = asdict(try_source(chosen, general, most=most, connection=connection))

@@ -180,6 +180,20 @@ def ensure_source(
     return source
 
 
+_CONFINE = """
+    UPDATE docwell.source SET enrich = %(enrich)s, embed_anyway = %(embed_anyway)s
+    WHERE source_id = %(source)s AND (enrich, embed_anyway) IS DISTINCT FROM (%(enrich)s, %(embed_anyway)s)
+"""
+
+
+def set_confinement(connection: Connection[Any], source: Source, *, enrich: bool, embed_anyway: bool) -> None:
+    """Say anew what of a source may go to paid services, in a transaction of the caller's; nothing else of it changes."""
+    was_confined = connection.execute(_IS_CONFINED, (source.name,)).fetchone() is not None
+    connection.execute(_CONFINE, {"source": source.source_id, "enrich": enrich, "embed_anyway": embed_anyway})
+    if was_confined and (enrich or embed_anyway):
+        without_vector.source_freed(connection, source.source_id)
+
+
 def ensure_folder_source(connection: Connection[Any], settings: FolderSettings) -> Source:
     """A folder source as `[[sources]]` describes it."""
     return ensure_source(

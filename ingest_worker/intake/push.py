@@ -11,11 +11,23 @@ from ingest_worker.catalogue import fetches
 from ingest_worker.catalogue.asking import BadQuestion
 from ingest_worker.catalogue.exclusion import request_deletion
 from ingest_worker.catalogue.listing import unknown_document
-from ingest_worker.catalogue.sources import PUSH, Source, ensure_namespace, ensure_source, get_source
+from ingest_worker.catalogue.sources import PUSH, Source, ensure_namespace, ensure_source, get_source, set_confinement
 from ingest_worker.intake.keeping import Accepted, Facts, Pushed, again_after_conflict, keep_bytes, take_in
+from shared.config import Settings
+from shared.source_settings import PushSettings
 from shared.text import normalise_path
 
-__all__ = ["Accepted", "Facts", "Pushed", "accept", "checked_path", "keep_bytes", "push_source", "withdraw_pushed"]
+__all__ = [
+    "Accepted",
+    "Facts",
+    "Pushed",
+    "accept",
+    "checked_path",
+    "confine_pushed",
+    "keep_bytes",
+    "push_source",
+    "withdraw_pushed",
+]
 
 LONGEST_PATH_BYTES = 1024
 """UTF-8; PostgreSQL's index on the path takes some 2,700 bytes."""
@@ -86,3 +98,16 @@ def withdraw_pushed(
 def push_source(connection: Connection[Any]) -> Source:
     """The source that every pushed document belongs to, made at the first push."""
     return get_source(connection, PUSH) or ensure_source(connection, PUSH, kind=PUSH)
+
+
+def confine_pushed(connection: Connection[Any], settings: Settings) -> None:
+    """What of the pushed documents may go to paid services, as `[[sources]]` says it now; without a table everything may."""
+    told = next((source for source in settings.sources if isinstance(source, PushSettings)), None)
+    with connection.transaction():
+        source = get_source(connection, PUSH)
+        if told is not None:
+            set_confinement(
+                connection, source or push_source(connection), enrich=told.enrich, embed_anyway=told.embed == "anyway"
+            )
+        elif source is not None:
+            set_confinement(connection, source, enrich=True, embed_anyway=False)

@@ -27,6 +27,7 @@ from ingest_worker.catalogue import documents as catalogue
 from ingest_worker.catalogue.work_totals import add_totals
 from ingest_worker.enrich.caption_step import Captioner
 from ingest_worker.enrich.step import Enricher
+from ingest_worker.intake.push import confine_pushed
 from ingest_worker.jobs import table as jobs
 from ingest_worker.jobs.celery_app import WORK, make_app
 from ingest_worker.jobs.held import Held
@@ -79,6 +80,7 @@ class Worker:
         self._settings = settings
         self._name = worker_name(os.getppid(), os.getpid())
         self._pace = Pace()
+        self._confined = False
         self._left_behind: psycopg.OperationalError | None = None
         self._outages = 0
         self._books = Work()
@@ -143,6 +145,9 @@ class Worker:
         while clock() < until and not self._closing.is_set():
             try:
                 with self._pool.connection() as connection:
+                    if not self._confined:
+                        confine_pushed(connection, self._settings)
+                        self._confined = True
                     if self._left_behind is not None:
                         self._pick_up(connection, self._left_behind)
                         self._left_behind = None

@@ -74,6 +74,15 @@ def test_a_folder_is_looked_at_before_it_is_added_and_the_configuration_keeps_it
     assert isinstance(run(*arguments).exception, ConfigurationError)
 
 
+def test_the_table_of_what_is_pushed_is_added_without_a_look(run: Run, tmp_path: Path) -> None:
+    arguments = ("sources", "add", "push", "--type", "push", "--set", "enrich=false")
+    assert _json(run(*arguments, "--dry-run", "--json")) == {"source": "push", "type": "push", "written": None, "preview": None}
+    assert run(*arguments).exit_code == 0
+    (added,) = load_settings({}, directory=tmp_path)[0].sources
+    assert (added.type, added.enrich) == ("push", False)
+    assert "other" in str(run("sources", "add", "other", "--type", "push").exception)
+
+
 def test_a_source_of_another_maker_is_added_after_it_was_reached(run: Run, notes: Notes, tmp_path: Path) -> None:
     for number in range(12):
         notes.write(f"n{number:03}", "text")

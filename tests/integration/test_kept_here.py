@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,9 @@ from infra.cli import make_app
 from infra.doctor_database import look_into_database
 from ingest_worker import reprocessing
 from ingest_worker.catalogue.documents import Observed, request_ingest
-from ingest_worker.catalogue.sources import ensure_folder_source, ensure_namespace
+from ingest_worker.catalogue.sources import PUSH, ensure_folder_source, ensure_namespace, get_source
+from ingest_worker.intake.push import Facts, Pushed, accept, confine_pushed
+from ingest_worker.jobs.worker import Worker
 from ingest_worker.parse.cage import ParserCage
 from ingest_worker.reindexing import control
 from ingest_worker.vector_upkeep import VectorKeeper
@@ -28,6 +32,7 @@ from shared.config import FolderSettings, Settings
 from shared.embedding.endpoint import Endpoint
 from shared.embedding.open import open_embedder
 from shared.prices import Price, is_paid_service
+from shared.source_settings import PushSettings
 from tests.asking import DIMENSION, MODEL, add, serving
 from tests.conftest import Database
 from tests.corpus import open_corpus, text_chunk
@@ -155,6 +160,30 @@ def test_nothing_of_a_source_that_keeps_its_text_is_sent_by_ingest_reprocess_or_
         assert [one["path"] for one in answer["results"]][:1] == ["plan.md"]
         assert answer["results"][0]["matched_by"] == ["keyword"]
     assert SECRET not in vault.sent
+
+
+def test_what_is_pushed_is_kept_here_from_the_first_document_on_and_sent_when_the_table_is_gone(
+    vault: Vault, database: Database
+) -> None:
+    found, settings = vault.found, vault.found.tools.settings
+    confined = settings.model_copy(update={"sources": (PushSettings(name="push", type="push", enrich=False),)})
+    confine_pushed(found.connection, settings)
+    assert get_source(found.connection, PUSH) is None, "nothing to say of what is not there"
+    with closing(Worker(confined.model_copy(update={"database_url": SecretStr(database.url)}))) as worker:
+        worker.work()
+    body = SECRET.encode()
+    sha256 = hashlib.sha256(body).digest()
+    pushed = Pushed(
+        namespace="default", path="plan.md", content=zlib.compress(body), sha256=sha256, size=len(body), facts=Facts()
+    )
+    document = accept(found.connection, pushed).document_id
+    found.work()
+    found.fill()
+    assert found.standing(document)[:2] == ("indexed", True)
+    assert "zebrafish" not in vault.sent
+    confine_pushed(found.connection, settings)
+    found.fill()
+    assert "zebrafish" in vault.sent
 
 
 def test_commands_tell_which_passages_are_found_by_words_alone_and_why(

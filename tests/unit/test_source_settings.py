@@ -68,6 +68,9 @@ def test_a_secret_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) -
         (LIBRARY + 'drives = "d"\npublic_url = "https://docs.acme.example"', "public_url needs client_state"),
         (LIBRARY + f'drives = "d"\nclient_state = "{"hush" * 40}"', "at most 128 characters"),
         ('name = "notes"\ntype = "Notes"\ntoken = "hush"', "type"),
+        ('name = "push"\ntype = "push"\nreaders = ["user:ann"]', "readers cannot be set for what is pushed: each document"),
+        ('name = "push"\ntype = "push"\nmax_bytes = 5', "set DOCWELL_MAX_BYTES"),
+        ('name = "inlet"\ntype = "push"', "Input should be 'push'"),
     ],
 )
 def test_what_does_not_fit_is_said_without_telling_a_secret(tmp_path: Path, table: str, said: str) -> None:
