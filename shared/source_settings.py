@@ -26,6 +26,9 @@ from pydantic import (
 # A `[[sources]]` name, and a namespace: what fits in a URL, a path and a label without quoting.
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 
+RESERVED = {"push": "what is pushed", "manual": "what `docwell ingest` is given"}
+"""Sources that are there by themselves. Documents of another source under such a name would be mixed with theirs."""
+
 LONGEST_CLIENT_STATE = 128
 """Characters that Microsoft Graph takes of a `clientState`."""
 
@@ -74,6 +77,13 @@ class _Table(BaseModel):
                 nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
                 raise ValueError(f"unknown key {key}; the nearest known one is {nearest[0]}")
         return values
+
+    @field_validator("name")
+    @classmethod
+    def _is_free(cls, name: str) -> str:
+        if name in RESERVED and cls is not PushSettings:
+            raise ValueError(f"{name} is the source of {RESERVED[name]}: give this one another name")
+        return name
 
     @classmethod
     def _secrets(cls) -> list[str]:

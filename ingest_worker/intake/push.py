@@ -109,5 +109,5 @@ def confine_pushed(connection: Connection[Any], settings: Settings) -> None:
             set_confinement(
                 connection, source or push_source(connection), enrich=told.enrich, embed_anyway=told.embed == "anyway"
             )
-        elif source is not None:
+        elif source is not None and source.type == PUSH:
             set_confinement(connection, source, enrich=True, embed_anyway=False)

@@ -19,7 +19,7 @@ from infra.cli import make_app
 from infra.doctor_database import look_into_database
 from ingest_worker import reprocessing
 from ingest_worker.catalogue.documents import Observed, request_ingest
-from ingest_worker.catalogue.sources import PUSH, ensure_folder_source, ensure_namespace, get_source
+from ingest_worker.catalogue.sources import PUSH, ensure_folder_source, ensure_namespace, ensure_source, get_source
 from ingest_worker.intake.push import Facts, Pushed, accept, confine_pushed
 from ingest_worker.jobs.worker import Worker
 from ingest_worker.parse.cage import ParserCage
@@ -184,6 +184,13 @@ def test_what_is_pushed_is_kept_here_from_the_first_document_on_and_sent_when_th
     confine_pushed(found.connection, settings)
     found.fill()
     assert "zebrafish" in vault.sent
+
+
+def test_a_folder_that_once_bore_the_name_of_what_is_pushed_stays_confined(vault: Vault) -> None:
+    found = vault.found
+    ensure_source(found.connection, PUSH, kind="folder", namespace="default", root=vault.confined.root, enrich=False)
+    confine_pushed(found.connection, found.tools.settings)
+    assert not found.one("SELECT enrich FROM docwell.source WHERE name = %s", PUSH)
 
 
 def test_commands_tell_which_passages_are_found_by_words_alone_and_why(

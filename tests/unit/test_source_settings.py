@@ -71,6 +71,8 @@ def test_a_secret_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) -
         ('name = "push"\ntype = "push"\nreaders = ["user:ann"]', "readers cannot be set for what is pushed: each document"),
         ('name = "push"\ntype = "push"\nmax_bytes = 5', "set DOCWELL_MAX_BYTES"),
         ('name = "inlet"\ntype = "push"', "Input should be 'push'"),
+        ('name = "push"\nroot = "docs"', "push is the source of what is pushed: give this one another name"),
+        (WIKI.replace('"wiki"', '"manual"') + 'api_token = "hush"', "manual is the source of what `docwell ingest` is given"),
     ],
 )
 def test_what_does_not_fit_is_said_without_telling_a_secret(tmp_path: Path, table: str, said: str) -> None:
